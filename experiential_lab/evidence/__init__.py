@@ -1,0 +1,1 @@
+"""What happened: recorded files become traces, steps and transitions, and every record and step is accounted for."""

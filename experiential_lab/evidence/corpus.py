@@ -1,0 +1,467 @@
+"""What a workspace knows: files become sources, the set of sources becomes evidence, and a report says what became of it.
+
+- Everything is read, framed, understood and paired before the first byte is written: a file that cannot be used leaves the
+  workspace as it was. Sources without a single transition are no evidence; they are refused, with their report.
+- Evidence is a pure function of the set of sources: it does not depend on the order in which they came.
+- Where two sources hold one trace, a copy that is a prefix of the other is `replayed_history`; a copy that goes on
+  otherwise keeps its steps under an id of its own, in the same lineage.
+- Our own exports are `simulated_environment`, whatever the caller says.
+- One row of the log makes new evidence current. Two imports at once both count: the second builds again on the first.
+
+Not covered: the index and the split, which name the evidence that they were made from.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import polars as pl
+
+from experiential_lab.evidence.frames import conservation_frame, ledger_frame, rejected_frame, set_aside_frame
+from experiential_lab.evidence.framing import Frames, frame
+from experiential_lab.evidence.importers import choose
+from experiential_lab.evidence.importers.format import Source
+from experiential_lab.evidence.lineage import lineages_of, opening_key
+from experiential_lab.evidence.spans import open_span, unpacked
+from experiential_lab.evidence.trace import Imported, LedgerRow, Origin, Rejected, SetAside, Trace, Transition
+from experiential_lab.evidence.transitions import Ledger, ledger_of
+from experiential_lab.records import (
+    IntegrityError,
+    NoEvidence,
+    Record,
+    Span,
+    TraceFormatError,
+    UsageError,
+    digest_of,
+    short_id,
+)
+from experiential_lab.store import Problem, Store, Verification
+
+KIND = "evidence"
+GENERATED = "generated"  # the first record of our own exports says so under this key
+SUFFIXES = (".json", ".jsonl", ".gz")  # what is looked for below a directory
+USES = ("step", "observation", "context")
+R = TypeVar("R", bound=Record)
+Progress = Callable[[int, int, str], None]
+"""Called with (files done, files in all, name of the next)."""
+
+
+class SourceInfo(Record, kw_only=True):
+    """One file of the workspace, and the sums over it that no list repeats."""
+
+    digest: str
+    path: str
+    """What the user called it when it first came."""
+    format: str
+    rule: str
+    origin: Origin
+    size_bytes: int
+    limit: int | None = None
+    """Only so many records, from the first, were asked for."""
+    records: int
+    events: int
+    used: tuple[tuple[str, int], ...]
+    """((step | observation | context, number of events), ...)"""
+
+
+class Evidence(Record, kw_only=True):
+    """All evidence of a workspace. Each part is a blob of JSON lines, named by its digest."""
+
+    sources: tuple[SourceInfo, ...]
+    traces: str
+    transitions: str
+    ledger: str
+    set_aside: str
+    rejected: str
+
+
+PARTS = {"traces": Trace, "transitions": Transition, "ledger": LedgerRow, "set_aside": SetAside, "rejected": Rejected}
+
+
+class Corpus:
+    """The evidence of a workspace. A part is read and decoded when it is first asked for."""
+
+    def __init__(self, digest: str, evidence: Evidence, get: Callable[[str], bytes]) -> None:
+        self.digest, self.evidence, self.get = digest, evidence, get
+
+    @property
+    def sources(self) -> tuple[SourceInfo, ...]:
+        return self.evidence.sources
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """Every trace, without its events: they are read from the source again when a trace is shown."""
+        return _from_lines(self.get(self.evidence.traces), Trace)
+
+    @cached_property
+    def transitions(self) -> list[Transition]:
+        return _from_lines(self.get(self.evidence.transitions), Transition)
+
+    @cached_property
+    def ledger(self) -> list[LedgerRow]:
+        """One row a step, in source order."""
+        return _from_lines(self.get(self.evidence.ledger), LedgerRow)
+
+    @cached_property
+    def set_aside(self) -> list[SetAside]:
+        return _from_lines(self.get(self.evidence.set_aside), SetAside)
+
+    @cached_property
+    def rejected(self) -> list[Rejected]:
+        return _from_lines(self.get(self.evidence.rejected), Rejected)
+
+    @cached_property
+    def lineages(self) -> dict[str, str]:
+        """{trace id: lineage id}"""
+        return lineages_of(self.traces)
+
+    def open(self, span: Span) -> str:
+        """The text that a span quotes, read from its source again.
+
+        Raises:
+            IntegrityError: the source's bytes, or the text in them, are not what was recorded.
+        """
+        return open_span(unpacked(self.get(span.source)), span)
+
+    def verify(self, found: Verification) -> Verification:
+        """`found`, and each span of each transition that does not open to the text that was imported."""
+        sources = {info.digest: unpacked(self.get(info.digest)) for info in self.sources}
+        problems = list(found.problems)
+        for each in self.transitions:
+            for span in (each.action_span, each.observation_span):
+                try:
+                    open_span(sources[span.source], span)
+                except (IntegrityError, LookupError) as error:
+                    problems.append(Problem(artifact=each.transition_id, problem=str(error)))
+        return msgspec.structs.replace(found, problems=tuple(problems))
+
+
+class ImportReport:
+    """What became of every record, event and step of the sources that were given."""
+
+    def __init__(self, corpus: Corpus, given: Sequence[str], *, added: int) -> None:
+        self.corpus, self.added = corpus, added
+        self.sources = [info for info in corpus.sources if info.digest in set(given)]
+        mine = {info.digest for info in self.sources}
+        self.traces = [trace for trace in corpus.traces if trace.source in mine]
+        self.rows = [row for row in corpus.ledger if row.span.source in mine]
+        self.transitions = [each for each in corpus.transitions if each.action_span.source in mine]
+        self._set_aside = [row for row in corpus.set_aside if row.span.source in mine]
+        self._rejected = [row for row in corpus.rejected if row.source in mine]
+
+    @property
+    def ledger(self) -> pl.DataFrame:
+        """One row a step, in source order."""
+        return ledger_frame(self.rows, self.transitions)
+
+    @property
+    def set_aside(self) -> pl.DataFrame:
+        """One row an event that nothing used."""
+        return set_aside_frame(self._set_aside)
+
+    @property
+    def rejected(self) -> pl.DataFrame:
+        """One row a record that could not be used."""
+        return rejected_frame(self._rejected)
+
+    @property
+    def conservation(self) -> pl.DataFrame:
+        """One row a source: what went in, what came out, and whether the sums hold."""
+        rows = Counter(row.span.source for row in self.rows)
+        left = Counter(row.span.source for row in self.rows if row.transition_id is None)
+        paired = Counter(each.action_span.source for each in self.transitions)
+        aside = Counter(row.span.source for row in self._set_aside)
+        rejected = Counter(row.source for row in self._rejected)
+        return conservation_frame(
+            {
+                "path": info.path,
+                "source": info.digest,
+                "records": info.records,
+                "rejected": rejected[info.digest],
+                "events": info.events,
+                "events_used": sum(dict(info.used).values()),
+                "set_aside": aside[info.digest],
+                "steps": rows[info.digest],
+                "transitions": paired[info.digest],
+                "left_out": left[info.digest],
+            }
+            for info in self.sources
+        )
+
+    @cached_property
+    def counts(self) -> dict[str, Any]:
+        """The sums of the command line contract."""
+        records = sum(info.records for info in self.sources)
+        return {
+            "sources": len(self.sources),
+            "added": self.added,
+            "bytes": sum(info.size_bytes for info in self.sources),
+            "records": records,
+            "records_used": records - len(self._rejected),
+            "records_rejected": _counted(row.reason for row in self._rejected),
+            "events": sum(info.events for info in self.sources),
+            "events_used": {use: sum(dict(info.used).get(use, 0) for info in self.sources) for use in USES},
+            "set_aside": _counted(row.reason for row in self._set_aside),
+            "traces": len(self.traces),
+            "lineages": len({self.corpus.lineages[trace.trace_id] for trace in self.traces}),
+            "steps": len(self.rows),
+            "transitions": len(self.transitions),
+            "pairing": _counted(each.pairing for each in self.transitions),
+            "observation_kind": _counted(each.observation_kind for each in self.transitions),
+            "observation_source": _counted(each.observation_source for each in self.transitions),
+            "left_out": _counted(row.outcome for row in self.rows if row.transition_id is None),
+            "formats": [{"path": info.path, "format": info.format, "rule": info.rule} for info in self.sources],
+        }
+
+
+class Declared(NamedTuple):
+    """What the caller says of the files that are imported."""
+
+    format: str | None = None
+    origin: Origin = "recorded"
+    limit: int | None = None
+
+
+class File(NamedTuple):
+    """One file, framed; its format chosen."""
+
+    path: str
+    data: bytes
+    """As found on disk."""
+    declared: Declared
+    imported: Imported
+    info: SourceInfo
+
+
+def import_files(
+    workspace: Path,
+    paths: Iterable[str | Path],
+    declared: Declared = Declared(),  # noqa: B008  a NamedTuple cannot change
+    *,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Adds files to the evidence of a workspace, which is made when it does not exist yet.
+
+    Raises:
+        UsageError: a path does not exist, or the workspace cannot be written.
+        TraceFormatError: a file cannot be used: it says which and why. The workspace is as it was.
+        NoEvidence: the files hold no transition. `report` is the report; the workspace is as it was.
+    """
+    if store := _existing(workspace):
+        store.writable()
+    files = []
+    every = _expanded(paths)
+    for number, path in enumerate(every):
+        if progress:
+            progress(number, len(every), path.name)
+        files.append(read_file(path, declared))
+    while True:
+        store = _existing(workspace)
+        row = store.latest("evidence_built") if store else None
+        earlier = _corpus(store, str(row.fields["artifact"])) if store and row else None
+        corpus, blobs = build_evidence(files, earlier)
+        known = {info.digest for info in earlier.sources} if earlier else set()
+        given = [file.info.digest for file in files]
+        report = ImportReport(corpus, given, added=len(set(given) - known))
+        if not report.transitions:
+            raise _no_transition(report)
+        store = store or Store.open(workspace, create=True)
+        for blob in blobs:
+            store.put(blob)
+        inputs = {f"source {info.digest}": info.digest for info in corpus.sources}
+        inputs |= {name: getattr(corpus.evidence, name) for name in PARTS}
+        artifact = store.keep(KIND, corpus.evidence, inputs=inputs)
+        after = row.number if row else -1
+        if store.append_after(after, "evidence_built", artifact=artifact, given=given, paths=[f.path for f in files]):
+            corpus.digest = artifact
+            return report
+
+
+def _existing(workspace: Path) -> Store | None:
+    """The workspace, unless there is none yet, or another process is just making it."""
+    made = (workspace / "lab.json").exists() or (workspace / "log.jsonl").exists() or workspace.is_file()
+    return Store.open(workspace, create=not workspace.is_file()) if made else None
+
+
+def _no_transition(report: ImportReport) -> NoEvidence:
+    left = ", ".join(f"{count} {reason}" for reason, count in _counted(row.outcome for row in report.rows).items())
+    first = report.sources[0]
+    error = NoEvidence(
+        f"{first.path}: 0 transitions from {len(report.rows)} steps ({left or 'no step'}), read as {first.format}; "
+        "nothing was imported. A transition needs an action and what was answered to it"
+    )
+    error.report = report
+    return error
+
+
+def load_corpus(store: Store) -> Corpus:
+    """The current evidence of a workspace.
+
+    Raises:
+        NoEvidence: nothing was imported yet.
+    """
+    row = store.latest("evidence_built")
+    if row is None:
+        raise NoEvidence(f"{store.path} holds no evidence yet; import traces first: xlab import PATH")
+    return _corpus(store, str(row.fields["artifact"]))
+
+
+def _corpus(store: Store, digest: str) -> Corpus:
+    return Corpus(digest, store.load(digest, KIND, Evidence), store.get)
+
+
+def _expanded(paths: Iterable[str | Path]) -> list[Path]:
+    found = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise UsageError(f"{path} does not exist")
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
+            if not inside:
+                raise UsageError(f"{path} holds no file that ends in {', '.join(SUFFIXES)}")
+            found += inside
+        else:
+            found.append(path)
+    if not found:
+        raise UsageError("no path was given")
+    return found
+
+
+def read_file(path: Path, declared: Declared) -> File:
+    """One file, framed and understood; nothing is written. Raises as `import_files` does."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return _understood(str(path), data, declared)
+    except TraceFormatError as error:
+        raise TraceFormatError(f"{path}: {error}") from None
+
+
+def _understood(path: str, data: bytes, declared: Declared) -> File:
+    frames = frame(unpacked(data))
+    is_export = any(isinstance(r.value, dict) and GENERATED in r.value for r in frames.records[:1])
+    format, rule = choose(frames, declared.format)
+    if declared.limit is not None:
+        frames = Frames(frames.layout, frames.records[: declared.limit], frames.data)
+    digest = digest_of(data)
+    imported = format.read(Source(digest, path, frames))
+    info = SourceInfo(
+        digest=digest,
+        path=path,
+        format=format.name,
+        rule=rule,
+        origin="simulated_environment" if is_export else declared.origin,
+        size_bytes=len(data),
+        limit=declared.limit,
+        records=imported.records,
+        events=0,
+        used=(),
+    )
+    return File(path, data, declared, imported, info)
+
+
+def _again(info: SourceInfo, data: bytes) -> File:
+    """A source of the workspace, read again as it was declared."""
+    file = _understood(info.path, data, Declared(info.format, info.origin, info.limit))
+    return file._replace(info=info)
+
+
+def build_evidence(files: list[File], earlier: Corpus | None) -> tuple[Corpus, list[bytes]]:
+    """The evidence of all sources, and every blob that it needs."""
+    every = {file.info.digest: file for file in files}
+    for info in earlier.sources if earlier else ():
+        if info.digest in every:  # known bytes keep the name under which they first came
+            every[info.digest] = _renamed(every[info.digest], info.path)
+        else:
+            every[info.digest] = _again(info, earlier.get(info.digest) if earlier else b"")
+    ordered = [every[digest] for digest in sorted(every)]
+    traces = _settled([trace for file in ordered for trace in file.imported.traces])
+    ledgers = [ledger_of(trace) for trace in traces]
+    infos = [_summed(file.info, traces, ledgers) for file in ordered]
+    heads = [_head(trace) for trace in traces]
+    parts: dict[str, Sequence[Record]] = {
+        "traces": heads,
+        "transitions": [each for ledger in ledgers for each in ledger.transitions],
+        "ledger": [each for ledger in ledgers for each in ledger.rows],
+        "set_aside": [each for ledger in ledgers for each in ledger.set_aside],
+        "rejected": [each for file in ordered for each in file.imported.rejected],
+    }
+    blobs = {name: _to_lines(part) for name, part in parts.items()}
+    evidence = Evidence(sources=tuple(infos), **{name: digest_of(blob) for name, blob in blobs.items()})
+    held = {digest_of(blob): blob for blob in blobs.values()} | {file.info.digest: file.data for file in ordered}
+    corpus = Corpus("", evidence, held.__getitem__)
+    vars(corpus).update(parts)  # what was just made need not be decoded again
+    return corpus, list(held.values())
+
+
+def _renamed(file: File, path: str) -> File:
+    rejected = tuple(msgspec.structs.replace(each, path=path) for each in file.imported.rejected)
+    return file._replace(
+        imported=msgspec.structs.replace(file.imported, rejected=rejected),
+        info=msgspec.structs.replace(file.info, path=path),
+    )
+
+
+def _settled(traces: list[Trace]) -> list[Trace]:
+    """Traces with ids that differ: of two copies of one trace, the shorter one is a replay."""
+    by_id: dict[str, list[int]] = {}
+    for at, trace in enumerate(traces):
+        by_id.setdefault(trace.trace_id, []).append(at)
+    settled = list(traces)
+    for trace_id, places in by_id.items():
+        if len(places) == 1:
+            continue
+        longest = max(places, key=lambda at: (len(traces[at].events), -at))
+        for at in places:
+            trace = traces[at]
+            keys = tuple(sorted({*trace.keys, f"trace:{trace_id}"}))
+            if at == longest:
+                settled[at] = msgspec.structs.replace(trace, keys=keys)
+                continue
+            events = trace.events
+            if _contents(trace) == _contents(traces[longest])[: len(events)]:
+                events = tuple(msgspec.structs.replace(event, aside="replayed_history") for event in events)
+            settled[at] = msgspec.structs.replace(
+                trace, trace_id=short_id(trace_id, trace.source, str(at)), keys=keys, events=events
+            )
+    return settled
+
+
+def _contents(trace: Trace) -> list[tuple[str, str, str | None, str]]:
+    return [(event.kind, event.branch, event.tool, event.text) for event in trace.events]
+
+
+def _head(trace: Trace) -> Trace:
+    """The trace without its events, with the lineage key of its opening."""
+    opening = opening_key(trace.events)
+    keys = tuple(sorted({*trace.keys, opening})) if opening else trace.keys
+    return msgspec.structs.replace(trace, keys=keys, events=())
+
+
+def _summed(info: SourceInfo, traces: list[Trace], ledgers: list[Ledger]) -> SourceInfo:
+    mine = [(trace, ledger) for trace, ledger in zip(traces, ledgers, strict=True) if trace.source == info.digest]
+    return msgspec.structs.replace(
+        info,
+        events=sum(len(trace.events) for trace, _ in mine),
+        used=tuple((use, sum(ledger.used[use] for _, ledger in mine)) for use in USES),
+    )
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def _to_lines(records: Sequence[Record]) -> bytes:
+    return _ENCODER.encode_lines(records)
+
+
+def _from_lines(data: bytes, type: type[R]) -> list[R]:
+    return msgspec.json.Decoder(type).decode_lines(data) if data else []
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))

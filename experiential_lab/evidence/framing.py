@@ -1,0 +1,221 @@
+"""Turn the bytes of a file into records with their places, and every unreadable record into a reason.
+
+- A file is lines (JSONL), a list whose elements are the records, or one object. Which of them is read from the bytes,
+  never from the file's name.
+- Lines end at byte 0x0A only: U+2028 and U+0085 live inside strings. A byte order mark and carriage returns are no part of
+  a record; a blank line is none.
+- One bad record costs itself alone, in a list too. A list that is cut short gives its complete elements, and the rest as
+  `truncated`; what stands behind a list's end is a record that is `not_json`.
+- NaN and infinity are accepted on reading, as the standard library does. A text that is no Unicode is `not_utf8`. Of equal
+  keys the last counts. A record nested deeper than `DEEPEST` is `too_deep`, on every machine.
+
+Not covered: what a record means.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import msgspec
+
+from experiential_lab.records import TraceFormatError
+
+BOM = b"\xef\xbb\xbf"
+DEEPEST = 400  # levels; what a parser itself bears (about 1,000) depends on the interpreter and on its caller's stack
+_SPACE = b" \t\r\n"
+_BETWEEN = re.compile(rb"[ \t\r\n,]*")
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)  # a string, cut or whole, or one sign of structure
+_NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"\[\]{}]++', re.DOTALL)
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_RAW = msgspec.json.Decoder(msgspec.Raw)
+_ANY = msgspec.json.Decoder()
+
+
+class Framed(NamedTuple):
+    """One record: its number (from 1), first byte, bytes, and the value that it holds or the reason why it holds none."""
+
+    number: int
+    offset: int
+    raw: bytes
+    value: Any
+    reason: str = ""
+
+
+class Frames(NamedTuple):
+    layout: str
+    """`lines`, `list` or `object`."""
+    records: list[Framed]
+    data: bytes = b""
+
+    def as_one(self) -> Framed:
+        """The whole file as one record, for a format whose unit is a file that happens to be a list."""
+        offset, raw = _trimmed(self.data, len(BOM) if self.data.startswith(BOM) else 0, len(self.data))
+        return Framed(1, offset, raw, [record.value for record in self.records])
+
+
+def frame(data: bytes) -> Frames:
+    """The records of one unpacked file, in order.
+
+    Raises:
+        TraceFormatError: the file is empty, binary, or neither JSON nor JSON lines.
+    """
+    start = len(BOM) if data.startswith(BOM) else 0
+    head = data[start : start + 4096].lstrip()
+    if not head and not data[start:].strip():
+        raise TraceFormatError("the file is empty; nothing to import")
+    if b"\0" in head and head[:1] not in b"{[":
+        raise TraceFormatError(
+            f"the file is binary (it starts with {bytes(head[:4]).hex()}); expected JSON or JSON lines"
+        )
+    if head[:1] == b"[":
+        try:
+            return Frames("list", _elements(data, start, _LIST.decode(data[start:] if start else data)), data)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    elif head[:1] == b"{" and _is_one_value(data[start:]):
+        return Frames("object", [_framed(1, *_trimmed(data, start, len(data)))])
+    return _damaged_or_lines(data, start)
+
+
+def _elements(data: bytes, start: int, elements: list[msgspec.Raw]) -> list[Framed]:
+    records, at = [], data.index(b"[", start) + 1
+    for number, element in enumerate(elements, 1):
+        raw = bytes(element)
+        at = _after(_BETWEEN, data, at)
+        records.append(_framed(number, at, raw))
+        at += len(raw)
+    return records
+
+
+def _after(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)
+    return found.end() if found else at
+
+
+def _is_one_value(data: bytes) -> bool:
+    try:
+        _RAW.decode(data)
+    except RecursionError:
+        return b"\n" not in data.strip()
+    except msgspec.DecodeError:
+        try:  # NaN and infinity are JSON to the standard library alone
+            json.loads(data)
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+def _damaged_or_lines(data: bytes, start: int) -> Frames:
+    lines = [_framed(number, offset, raw) for number, (offset, raw) in enumerate(_lines(data, start), 1) if raw]
+    read = sum(isinstance(line.value, dict | list) for line in lines)
+    if data[start:].lstrip()[:1] == b"[":
+        elements, is_whole = _elements_one_by_one(data, start)
+        is_cut = lines[0].reason and 2 * read <= len(lines)  # else lines of lists
+        if (is_whole or is_cut) and not all(element.reason for element in elements):
+            return Frames("list", elements, data if is_whole else b"")
+    if not read:
+        first = lines[0]
+        raise TraceFormatError(
+            f"the file is neither JSON nor JSON lines: {first.reason or 'not_object'} at byte {first.offset}, "
+            f"{len(lines)} of {len(lines)} lines cannot be read; is it complete, and is it a trace?"
+        )
+    if not data.endswith(b"\n") and lines[-1].reason == "not_json":
+        lines[-1] = lines[-1]._replace(reason="truncated")
+    return Frames("lines", lines)
+
+
+def _lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        yield _trimmed(data, start, end)
+        start = end + 1
+
+
+def _trimmed(data: bytes, start: int, end: int) -> tuple[int, bytes]:
+    raw = data[start:end]
+    inner = raw.lstrip(_SPACE)
+    return start + len(raw) - len(inner), inner.rstrip(_SPACE)
+
+
+def _elements_one_by_one(data: bytes, start: int) -> tuple[list[Framed], bool]:
+    """The elements of a list that no parser reads as one, and whether it ends as a list does."""
+    records: list[Framed] = []
+    at = data.index(b"[", start) + 1
+    while True:
+        at = _after(_BETWEEN, data, at)
+        number = len(records) + 1
+        if data[at : at + 1] == b"]":
+            offset, rest = _trimmed(data, at + 1, len(data))
+            return records + [Framed(number, offset, rest, None, "not_json")] * bool(rest), not rest
+        end = _element_end(data, at)
+        if end is None:
+            return [*records, Framed(number, at, data[at:], None, "truncated")], False
+        offset, raw = _trimmed(data, at, end)
+        records.append(_framed(number, offset, raw))
+        at = end
+
+
+def _element_end(data: bytes, at: int) -> int | None:
+    """One past the element that starts at `at`; None when the data end before it does."""
+    depth = 0
+    for token in _TOKEN.finditer(data, at):
+        sign = token.group()
+        if sign in (b"[", b"{"):
+            depth += 1
+        elif depth == 0 and sign in (b"]", b"}", b","):
+            return max(token.start(), at + 1)
+        elif sign in (b"]", b"}"):
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def _framed(number: int, offset: int, raw: bytes) -> Framed:
+    if _is_too_deep(raw):
+        return Framed(number, offset, raw, None, "too_deep")
+    try:
+        value = _ANY.decode(raw)
+    except RecursionError:
+        return Framed(number, offset, raw, None, "too_deep")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value, reason = _second_reading(raw)
+        if reason:
+            return Framed(number, offset, raw, None, reason)
+    if not isinstance(value, dict | list):
+        return Framed(number, offset, raw, None, "not_object")
+    return Framed(number, offset, raw, value)
+
+
+def _is_too_deep(raw: bytes) -> bool:
+    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        return False
+    return max(accumulate(1 if sign in b"[{" else -1 for sign in _NO_BRACKET.sub(b"", raw)), default=0) > DEEPEST
+
+
+def _second_reading(raw: bytes) -> tuple[Any, str]:
+    """What the standard library reads where msgspec does not, or the reason why it reads nothing either."""
+    if b"\0" in raw:
+        return None, "nul_bytes"
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None, "not_utf8"
+    try:
+        value = json.loads(text, parse_int=_integer)
+    except RecursionError:
+        return None, "too_deep"
+    except ValueError:
+        return None, "not_json"
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return None, "not_utf8"  # an escaped lone surrogate: no bytes can hold such a text
+    return value, ""
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) < 4_000 else float(digits)  # Python refuses to convert more than 4,300

@@ -1,0 +1,67 @@
+"""One module a family of formats. Each is pure: framed records in, traces with spans out; pairing happens once, elsewhere.
+
+A format is one `Format` in its module and one row in `formats()`: a sniff rule over the first parsed values, and a reader.
+The file's name decides nothing. Two rules that match are refused with both names; a declared format wins.
+"""
+
+from experiential_lab.evidence.framing import Frames
+from experiential_lab.evidence.importers import chat, claude_code
+from experiential_lab.evidence.importers.format import Format
+from experiential_lab.records import TraceFormatError, UsageError
+
+LOOKED_AT = 1_000  # the first records that the rules may look at: some files open with many lines of their own metadata
+
+
+def formats() -> tuple[Format, ...]:
+    """Every known format."""
+    return (*chat.FORMATS, *claude_code.FORMATS)
+
+
+def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:
+    """The format of a file and the rule that chose it.
+
+    Raises:
+        UsageError: no format has the declared name.
+        TraceFormatError: no rule matches, two do, or no record fits the declared format.
+    """
+    known = {each.name: each for each in formats()}
+    values = [record.value for record in frames.records if not record.reason][:LOOKED_AT]
+    reasons = sorted({record.reason for record in frames.records if record.reason})
+    if declared is not None:
+        if declared not in known:
+            raise UsageError(f"no format is called {declared!r}; known are {', '.join(known)}")
+        if not any(known[declared].fits(value) for value in values):
+            seen = _matches(values)
+            looks = f"it looks like {' and '.join(seen)}" if seen else f"it starts with {_seen(values, reasons)}"
+            raise TraceFormatError(
+                f"no record fits the declared format {declared}: {looks}; leave --format out to sniff"
+            )
+        return known[declared], "declared"
+    seen = _matches(values)
+    if not seen:
+        raise TraceFormatError(
+            f"no known format: the first record holds {_seen(values, reasons)}; known are {', '.join(known)}"
+        )
+    if len(seen) > 1:
+        raise TraceFormatError(f"two formats fit, {' and '.join(seen)}; choose one with --format")
+    ((name, rule),) = seen.items()
+    return known[name], rule
+
+
+def _matches(values: list[object]) -> dict[str, str]:
+    """{format: rule} of the first value that any rule knows."""
+    for value in values:
+        seen = {each.name: rule for each in formats() if (rule := each.sniff(value))}
+        if seen:
+            return seen
+    return {}
+
+
+def _seen(values: list[object], reasons: list[str]) -> str:
+    if not values:
+        return f"nothing that can be read ({', '.join(reasons) or 'no record'})"
+    first = values[0]
+    if isinstance(first, dict):
+        keys = [repr(key[:40]) for key in list(first)[:8]]  # of a file of anybody: short, and in one line
+        return f"an object with the keys {', '.join(keys) or '(none)'}"
+    return f"a list of {len(first)}" if isinstance(first, list) else type(first).__name__

@@ -1,0 +1,397 @@
+"""OpenAI chat conversations: lines or lists of `{messages}`, bare message lists, and tau-bench results.
+
+- Unit: one conversation a record. Trace id: the declared conversation, else the digest of the record's bytes; never a task.
+- The first user message is the task; what stands before the first assistant message is context. The agent does not see
+  tau-bench's `info.task`: it is the statement, for lineages and families only.
+- A bare message list is one record, unless an element of it cannot be read: then each element is one.
+- Arguments are kept as they stand: JSON text, or the source text of an object. Empty text, null and `{}` are the empty
+  object. A legacy `function_call` has no id; one that repeats a call of its own message is a `duplicate_view`.
+- Lists of one declared conversation that are a prefix of a later list are `replayed_history`, and so is the common start
+  of two lists that go on differently.
+- The user of tau-bench is a model (`simulated_user`); its stop marker alone is a `control_token`.
+
+Not covered: stream chunks, response objects, prefix lists of undeclared conversations, and message lists of other formats
+that look like these (Anthropic's blocks, tool output that a scaffold wrote in the user's name): they are refused.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from experiential_lab.evidence.framing import Framed
+from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.spans import Place, Text
+from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Imported, Trace, shown
+from experiential_lab.records import digest_of, short_id
+
+DECLARED = ("conversation", "conversation_id", "session_id", "thread_id")  # what names a conversation in the wild
+RESULT_ROLES = ("tool", "function")
+SYSTEM_ROLES = ("system", "developer")
+ROLES = ("user", "assistant", *RESULT_ROLES, *SYSTEM_ROLES)
+SAID = (
+    "role",
+    "content",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "tool_call_id",
+    "name",
+)  # what makes messages equal
+FOREIGN_BLOCKS = ("tool_use", "tool_result")  # Anthropic Messages
+FOREIGN_OPENING = "<returncode>"  # mini-swe-agent: the output of a command, in the user's name
+
+
+class _Chat(NamedTuple):
+    """One conversation, whichever shape it came in."""
+
+    record: Framed
+    pointer: str
+    messages: list[Any]
+    declared: str | None = None
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    statement: str | None = None
+    tools: int | None = None
+    complete: bool | None = None
+    user: Author = "unknown"
+    markers: tuple[str, ...] = ()
+    parts: tuple[Framed, ...] = ()
+    """The record of each message, where they are records of their own."""
+
+
+def _read(source: Source, *, name: str) -> Imported:
+    """Every conversation of a source, as traces."""
+    good, rejected = source.readable()
+    records = len(source.frames.records)
+    chats = []
+    if _is_bare_list(source):
+        good, chats = [], [_bare_list(source)]
+        rejected = [
+            source.rejected(each, each.reason) for each in chats[0].parts and source.frames.records if each.reason
+        ]
+        records = records if chats[0].parts else 1
+    for record in good:
+        chat = (_tau if name == "tau_bench" else _chat)(record)
+        if chat is None or not any(_role(message) in ROLES for message in chat.messages):
+            rejected.append(source.rejected(record, "unknown_shape"))
+        else:
+            chats.append(chat)
+    rejected.sort(key=lambda each: each.record)
+    return Imported(traces=tuple(_traces(source, name, chats)), records=records, rejected=tuple(rejected))
+
+
+def _is_bare_list(source: Source) -> bool:
+    return source.frames.layout == "list" and any(_role(record.value) in ROLES for record in source.frames.records)
+
+
+def _bare_list(source: Source) -> _Chat:
+    """The one conversation of a file that is a list of messages."""
+    good = tuple(record for record in source.frames.records if not record.reason)
+    if len(good) == len(source.frames.records):
+        one = source.frames.as_one()
+        return _Chat(one, "", one.value)
+    messages = [record.value for record in good]
+    return _Chat(good[0]._replace(raw=b"\n".join(record.raw for record in good)), "", messages, parts=good)
+
+
+def _chat(record: Framed) -> _Chat | None:
+    value = record.value
+    if isinstance(value, list):
+        return None if _is_foreign(value) else _Chat(record, "", value)
+    messages = value.get("messages")
+    if not isinstance(messages, list) or _is_foreign(messages):
+        return None
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    tools, statement, user = value.get("tools"), metadata.get("statement"), metadata.get("user_source")
+    return _Chat(
+        record,
+        "/messages",
+        messages,
+        declared=next((found for key in DECLARED if (found := declared_id(value.get(key)))), None),
+        metadata=metadata,
+        statement=statement if isinstance(statement, str) else None,
+        tools=len(tools) if isinstance(tools, list) else None,
+        complete=True if metadata.get("complete") is True else None,
+        user=user if user in ("human", "simulated_user") else "unknown",
+    )
+
+
+def _tau(record: Framed) -> _Chat | None:
+    value = record.value
+    if not isinstance(value, dict) or not isinstance(value.get("traj"), list):
+        return None
+    info = value.get("info")
+    task = info.get("task") if isinstance(info, dict) else None
+    statement = task.get("instruction") if isinstance(task, dict) else None
+    return _Chat(
+        record,
+        "/traj",
+        value["traj"],
+        metadata={key: value[key] for key in ("task_id", "trial") if key in value},
+        statement=statement if isinstance(statement, str) else None,
+        complete=True,
+        user="simulated_user",
+        markers=STOP_MARKERS,
+    )
+
+
+def _traces(source: Source, name: str, chats: list[_Chat]) -> list[Trace]:
+    """One trace a conversation; the lists of a declared conversation are its branches."""
+    conversations: dict[tuple[str | None, int], list[_Chat]] = {}
+    for chat in chats:
+        key = (chat.declared, 0 if chat.declared else chat.record.number)
+        conversations.setdefault(key, []).append(chat)
+    return [_trace(source, name, lists) for lists in conversations.values()]
+
+
+def _trace(source: Source, name: str, lists: list[_Chat]) -> Trace:
+    last = max(lists, key=lambda chat: len(chat.messages))
+    events: list[Event] = []
+    kept: list[_Chat] = []
+    for at, chat in enumerate(lists):
+        replayed = len(chat.messages)
+        whole = any(_common(chat.messages, other.messages) == replayed for other in lists[at + 1 :] + kept)
+        if not whole:  # a list that goes on otherwise than an earlier one replays only what that one holds already
+            replayed = max((_common(chat.messages, other.messages) for other in kept), default=0)
+        branch = f"list{chat.record.number}" if whole or kept else ""
+        events += _Messages(source, chat, branch).events(replayed)
+        if not whole:
+            kept.append(chat)
+    declared = last.declared
+    return Trace(
+        trace_id=short_id(name, declared if declared is not None else digest_of(last.record.raw)),
+        source=source.digest,
+        format=name,
+        name=_name(last),
+        keys=_keys(source, last),
+        task=next((event.text for event in events if event.kind in ("task", "user")), None),
+        context="\n\n".join(event.text for event in events if event.kind == "context" and not event.aside) or None,
+        statement=last.statement,
+        declared_tools=last.tools,
+        complete=last.complete,
+        events=tuple(events),
+    )
+
+
+def _common(some: list[Any], others: list[Any]) -> int:
+    length = 0
+    for one, other in zip(some, others, strict=False):
+        if one != other and _said(one) != _said(other):
+            break
+        length += 1
+    return length
+
+
+def _said(message: Any) -> Any:
+    """What a message says, whatever else a server wrote beside it."""
+    return [message.get(key) or None for key in SAID] if isinstance(message, dict) else message
+
+
+def _name(chat: _Chat) -> str:
+    parts = [f"{key} {chat.metadata[key]}" for key in ("task_id", "trial") if key in chat.metadata]
+    if chat.declared is not None and not parts:
+        parts.append(f"conversation {chat.declared}")
+    return (", ".join(parts) or f"record {chat.record.number}").replace("task_id", "task")
+
+
+def _keys(source: Source, chat: _Chat) -> tuple[str, ...]:
+    keys = [f"session:{chat.declared}"] if chat.declared is not None else []
+    keys += [f"session:{found}" for key in DECLARED if (found := declared_id(chat.metadata.get(key)))]
+    task = declared_id(chat.metadata.get("task_id"))
+    if task:
+        corpus = short_id(chat.statement) if chat.statement is not None else source.digest[7:23]
+        keys.append(f"task:{corpus}:{task}")
+    return tuple(sorted(set(keys)))
+
+
+class _Messages:
+    """The events of one message list, in order."""
+
+    def __init__(self, source: Source, chat: _Chat, branch: str) -> None:
+        self.place = Place(source.digest, chat.record.offset, chat.record.raw)
+        self.source, self.chat, self.branch = source.digest, chat, branch
+        self.turn, self.in_turn, self.acted, self.asked = 0, False, False, False
+
+    def events(self, replayed: int) -> list[Event]:
+        """One event a block; those of the first `replayed` messages are set aside as copies."""
+        found: list[Event] = []
+        for at, message in enumerate(self.chat.messages):
+            pointer = f"{self.chat.pointer}/{at}"
+            if self.chat.parts:
+                part, pointer = self.chat.parts[at], ""
+                self.place = Place(self.source, part.offset, part.raw)
+            role = _role(message)
+            if role == "assistant":
+                self.turn += not self.in_turn
+                self.in_turn = self.acted = True
+                new = self._assistant(message, pointer)
+            else:
+                self.in_turn = False
+                new = [self._other(role, message, pointer)]
+            if at < replayed:
+                new = [msgspec.structs.replace(event, aside="replayed_history") for event in new]
+            found += new
+        return found
+
+    def _assistant(self, message: dict[str, Any], pointer: str) -> list[Event]:
+        found = []
+        field = "content" if message.get("content") or not message.get("refusal") else "refusal"
+        calls, legacy = message.get("tool_calls"), message.get("function_call")
+        if message.get(field):
+            said = self.place.value(message[field], f"{pointer}/{field}")
+            found += [self._event("text", said)] if said.text else []
+        if isinstance(calls, list):
+            found += [self._call(call, f"{pointer}/tool_calls/{at}", "function") for at, call in enumerate(calls)]
+        elif calls:
+            found.append(self._call(calls, f"{pointer}/tool_calls", "function"))
+        if legacy is not None and legacy != "":
+            call = self._call(message, pointer, "function_call")
+            is_copy = any((call.tool, call.text) == (each.tool, each.text) for each in found if each.kind == "call")
+            found.append(msgspec.structs.replace(call, aside="duplicate_view") if is_copy else call)
+        return found or [self._event("control", self.place.value(message, pointer), aside="empty_message")]
+
+    def _call(self, given: Any, pointer: str, inner: str) -> Event:
+        call = given if isinstance(given, dict) else {}
+        field = "arguments"
+        if isinstance(call.get("custom"), dict):  # a custom tool takes one raw text
+            inner, field = "custom", "input"
+        body = call.get(inner)
+        body = body if isinstance(body, dict) else {}
+        arguments, name = body.get(field), body.get("name")
+        if arguments is None:  # the call exists by its presence: it quotes itself, with empty arguments
+            at, text = self.place.value(given, pointer), ""
+        else:
+            at = self.place.value(arguments, f"{pointer}/{inner}/{field}")
+            text = at.text
+        return Event(
+            kind="call",
+            turn=str(self.turn),
+            branch=self.branch,
+            span=self.place.span(at),
+            text=text,
+            tool=name if isinstance(name, str) and name else None,
+            call_id=declared_id(call.get("id")) if inner != "function_call" else None,
+        )
+
+    def _other(self, role: str, message: Any, pointer: str) -> Event:
+        if role not in ROLES:
+            return self._event("control", self.place.value(message, pointer), aside="unknown_role")
+        content = message.get("content")
+        if content is None:  # an empty observation is one, too: it quotes its message
+            at, text = self.place.value(message, pointer), ""
+        else:
+            at = self.place.value(content, f"{pointer}/content")
+            text = at.text
+        if role in RESULT_ROLES:
+            return self._result(message, at, text)
+        if role in SYSTEM_ROLES:
+            return self._event("control" if self.acted else "context", at, aside="harness_text" if self.acted else None)
+        return self._user(at, text)
+
+    def _result(self, message: dict[str, Any], at: Text, text: str) -> Event:
+        if not self.acted:
+            return self._event("context", at)
+        name = message.get("name")
+        return Event(
+            kind="result",
+            turn=str(self.turn),
+            branch=self.branch,
+            span=self.place.span(at),
+            text=text,
+            tool=name if isinstance(name, str) and name else None,
+            call_id=declared_id(message.get("tool_call_id")),
+            author="environment",
+        )
+
+    def _user(self, at: Text, text: str) -> Event:
+        stop = any(marker in text for marker in self.chat.markers)
+        if stop and not shown(text).strip():
+            return self._event("control", at, aside="control_token", stop=True)
+        kind: Any = "user" if self.acted else "context" if self.asked else "task"
+        self.asked = True
+        return Event(
+            kind=kind,
+            turn=str(self.turn),
+            branch=self.branch,
+            span=self.place.span(at),
+            text=text,
+            author=self.chat.user,
+            stop=stop,
+        )
+
+    def _event(self, kind: Any, at: Text, *, aside: str | None = None, stop: bool = False) -> Event:
+        return Event(
+            kind=kind,
+            turn=str(self.turn),
+            branch=self.branch,
+            span=self.place.span(at),
+            text=at.text,
+            aside=aside,
+            stop=stop,
+        )
+
+
+def _role(message: Any) -> str:
+    role = message.get("role") if isinstance(message, dict) else None
+    return role if isinstance(role, str) else ""
+
+
+def _list_of(value: object) -> list[Any]:
+    """The message list of a parsed record, whichever shape it has; empty when it has none."""
+    if isinstance(value, dict) and "messages" not in value:
+        value = [value] if "content" in value and "type" not in value else []  # an element of a bare list
+    messages = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(messages, list) or not any(_role(message) in ROLES for message in messages):
+        return []
+    return [] if _is_foreign(messages) else messages
+
+
+def _is_foreign(messages: list[Any]) -> bool:
+    """Whether another format wrote these messages, of which this one would make wrong pairs."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str):
+            if content.startswith(FOREIGN_OPENING) and message.get("role") == "user":
+                return True
+        elif isinstance(content, list):
+            kinds = [block.get("type") for block in content if isinstance(block, dict)]
+            if any(kind in kinds for kind in FOREIGN_BLOCKS):
+                return True
+    return False
+
+
+def _is_legacy(messages: list[Any]) -> bool:
+    return any(
+        message.get("function_call") is not None or message.get("role") == "function"
+        for message in messages
+        if isinstance(message, dict)
+    )
+
+
+def _sniff_chat(value: object) -> str | None:
+    messages = _list_of(value)
+    return "messages with roles" if messages and not _is_legacy(messages) else None
+
+
+def _sniff_legacy(value: object) -> str | None:
+    return "messages with roles and function_call" if _is_legacy(_list_of(value)) else None
+
+
+def _sniff_tau(value: object) -> str | None:
+    fits = isinstance(value, dict) and {"task_id", "traj"} <= value.keys() and isinstance(value["traj"], list)
+    return "objects with task_id and traj" if fits else None
+
+
+FORMATS = (
+    Format("openai_chat", _sniff_chat, lambda value: bool(_list_of(value)), partial(_read, name="openai_chat")),
+    Format(
+        "openai_chat_legacy",
+        _sniff_legacy,
+        lambda value: bool(_list_of(value)),
+        partial(_read, name="openai_chat_legacy"),
+    ),
+    Format("tau_bench", _sniff_tau, lambda value: _sniff_tau(value) is not None, partial(_read, name="tau_bench")),
+)

@@ -1,0 +1,109 @@
+"""Which traces must be kept apart together: lineages, and families of near-duplicate tasks.
+
+- A lineage unites traces that share a key: a session, a parent, a task with all its trials, or the same first three messages
+  (the system text is none of them).
+- A family unites lineages whose task texts are near-duplicates: Jaccard of word 3-shingles at or above a stated threshold.
+  The declared statement of a task counts where there is one, else the first request. The search is exact: an inverted
+  index over the rarest shingles of each text (prefix filtering: Chaudhuri, Ganti, Kaushik 2006) finds every pair.
+
+Not covered: paraphrases. Two wordings of one task below the threshold are two families.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from experiential_lab.evidence.trace import Event, Trace
+from experiential_lab.records import short_id
+
+SHINGLE = 3  # words
+OPENING = 3  # messages
+
+
+def opening_key(events: Iterable[Event]) -> str | None:
+    """The lineage key of a trace's first three messages, without system text and copies; None for a shorter trace."""
+    first = []
+    for event in events:
+        is_copy = event.aside in ("replayed_history", "duplicate_view")
+        if not is_copy and event.kind not in ("context", "boundary", "reasoning", "control"):
+            first.append(f"{event.kind}\0{event.tool or ''}\0{event.text}")
+            if len(first) == OPENING:
+                return f"opening:{short_id(*first)}"
+    return None
+
+
+def lineages_of(traces: Iterable[Trace]) -> dict[str, str]:
+    """{trace id: lineage id}. A lineage is named after the least of its keys, so that it does not depend on order."""
+    groups = _Groups()
+    keys_of = {trace.trace_id: trace.keys or (f"trace:{trace.trace_id}",) for trace in traces}
+    for keys in keys_of.values():
+        for key in keys:
+            groups.unite(keys[0], key)
+    return {trace_id: short_id("lineage", groups.root(keys[0])) for trace_id, keys in keys_of.items()}
+
+
+def families_of(traces: Iterable[Trace], lineages: Mapping[str, str], threshold: Fraction) -> dict[str, str]:
+    """{lineage id: family id}: lineages united by near-duplicate task texts."""
+    groups = _Groups()
+    by_text: dict[str, str] = {}
+    for trace in traces:
+        lineage = lineages[trace.trace_id]
+        groups.root(lineage)
+        text = trace.statement if trace.statement is not None else trace.task
+        if text and text.strip():
+            groups.unite(lineage, by_text.setdefault(" ".join(words(text)) or text.strip(), lineage))
+    for one, other in near_duplicates(list(by_text), threshold):
+        groups.unite(by_text[one], by_text[other])
+    return {lineage: short_id("family", groups.root(lineage)) for lineage in groups.parent}
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, case-folded."""
+    return re.findall(r"\w+", text.casefold())
+
+
+def shingles(text: str) -> frozenset[str]:
+    """Every run of three words; the whole text when it has fewer."""
+    found = words(text) or [text.strip()]
+    return frozenset(" ".join(found[at : at + SHINGLE]) for at in range(max(1, len(found) - SHINGLE + 1)))
+
+
+def near_duplicates(texts: list[str], threshold: Fraction) -> list[tuple[str, str]]:
+    """Every pair of texts whose shingles have a Jaccard index of at least `threshold`; exact."""
+    sets = [shingles(text) for text in texts]
+    spread: dict[str, int] = defaultdict(int)
+    for each in sets:
+        for shingle in each:
+            spread[shingle] += 1
+    holders: dict[str, list[int]] = defaultdict(list)
+    pairs = []
+    for at, each in enumerate(sets):
+        # Two sets this alike share at least ceil(threshold * size) shingles, so one of the rarest others is shared.
+        rarest = sorted(each, key=lambda shingle: (spread[shingle], shingle))
+        prefix = rarest[: len(each) - -(-threshold.numerator * len(each) // threshold.denominator) + 1]
+        for other in sorted({holder for shingle in prefix for holder in holders[shingle]}):
+            shared = len(each & sets[other])
+            if Fraction(shared, len(each) + len(sets[other]) - shared) >= threshold:
+                pairs.append((texts[other], texts[at]))
+        for shingle in prefix:
+            holders[shingle].append(at)
+    return pairs
+
+
+class _Groups:
+    """Union-find; the least member is the root."""
+
+    def __init__(self) -> None:
+        self.parent: dict[str, str] = {}
+
+    def root(self, member: str) -> str:
+        self.parent.setdefault(member, member)
+        while self.parent[member] != member:
+            self.parent[member] = self.parent[self.parent[member]]
+            member = self.parent[member]
+        return member
+
+    def unite(self, one: str, other: str) -> None:
+        low, high = sorted((self.root(one), self.root(other)))
+        self.parent[high] = low

@@ -1,0 +1,175 @@
+"""Turn a value inside a record into its exact text and span, and a span back into that text.
+
+- A record is a run of bytes of the unpacked source: a line, a list element, a whole file.
+- A string is quoted as its decoded text. Any other value is quoted as its exact source text. A list of nothing but text
+  blocks is quoted as its texts joined by newlines (`located: normalised`); one text block alone is quoted exactly.
+- `open_span` reads the same text again from the source's bytes and compares its digest: what cannot be found again is an
+  IntegrityError, never another text.
+
+Not covered: members of zip files, and several decoding layers (JSON text inside JSON text).
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from experiential_lab.records import IntegrityError, Span, TraceFormatError
+
+GZIP = b"\x1f\x8b"
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_LENIENT = json.JSONDecoder(parse_int=str)  # only where a value ends is asked: Python refuses to convert long integers
+_BETWEEN = re.compile(r"[ \t\r\n,:]*")
+
+
+class Text(NamedTuple):
+    """A text of a record: what it says, and where it stands."""
+
+    text: str
+    pointer: str
+    located: str = "exact"
+
+
+class Place(NamedTuple):
+    """A record inside a source."""
+
+    source: str
+    offset: int
+    raw: bytes
+
+    def span(self, at: Text) -> Span:
+        """The span of one text of this record."""
+        return Span(
+            source=self.source,
+            offset=self.offset,
+            size=len(self.raw),
+            pointers=(at.pointer,),
+            end=len(at.text),
+            quote="sha256:" + sha256(at.text.encode()).hexdigest(),
+            located=at.located,
+        )
+
+    def whole(self) -> Span:
+        """The span of the record itself, as plain text."""
+        text = self.raw.decode()
+        return Span(
+            source=self.source,
+            offset=self.offset,
+            size=len(self.raw),
+            end=len(text),
+            quote="sha256:" + sha256(self.raw).hexdigest(),
+        )
+
+    def value(self, value: object, pointer: str) -> Text:
+        """The text of a string, of a list of text blocks, or else the exact source text of the value at `pointer`."""
+        if isinstance(value, str):
+            return Text(value, pointer)
+        if isinstance(value, list) and value and all(map(_is_text_block, value)):
+            if len(value) == 1:
+                return Text(value[0]["text"], f"{pointer}/0/text")
+            return Text("\n".join(block["text"] for block in value), pointer, "normalised")
+        return Text(source_text(self.raw, pointer), pointer)
+
+
+def source_text(raw: bytes, pointer: str) -> str:
+    """The exact text of the JSON value at `pointer` (RFC 6901) in `raw`; the whole text for an empty pointer.
+
+    Raises:
+        LookupError: there is no such value.
+    """
+    try:
+        value = msgspec.Raw(raw)
+        for step in _steps(pointer):
+            if bytes(value).lstrip()[:1] == b"[":
+                value = _ARRAY.decode(value)[int(step)]
+            else:
+                value = _OBJECT.decode(value)[step]
+        return bytes(value).decode()
+    except (msgspec.DecodeError, ValueError):  # NaN and infinity are JSON to the standard library alone
+        return _lenient_text(raw.decode(), pointer)
+
+
+def _lenient_text(text: str, pointer: str) -> str:
+    at = _next(text, 0)
+    end = len(text) if not pointer else _LENIENT.raw_decode(text, at)[1]
+    for step in _steps(pointer):
+        at, end = {name: place for name, *place in _members(text, at)}[step]  # of equal keys the last
+    return text[at:end]
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
+    """(key or number, start, end) of each member of the object or list that starts at `at`."""
+    is_list, number = text[at] == "[", 0
+    at = _next(text, at + 1)
+    while text[at] not in "]}":
+        name = str(number)
+        if not is_list:
+            name, at = _LENIENT.raw_decode(text, at)
+            at = _next(text, at)
+        end = _LENIENT.raw_decode(text, at)[1]
+        yield name, at, end
+        number, at = number + 1, _next(text, end)
+
+
+def _next(text: str, at: int) -> int:
+    found = _BETWEEN.match(text, at)
+    return found.end() if found else at
+
+
+def unpacked(data: bytes) -> bytes:
+    """`data` as it is, or what its gzip stream holds.
+
+    Raises:
+        TraceFormatError: the gzip stream is damaged or cut.
+    """
+    if not data.startswith(GZIP):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceFormatError(f"the gzip stream is damaged ({error}); pack the file again from its original") from None
+
+
+def open_span(data: bytes, span: Span) -> str:
+    """The text that `span` quotes, read again from `data`, the unpacked bytes of its source.
+
+    Raises:
+        IntegrityError: the text there is another one than the span quotes.
+    """
+    raw = data[span.offset : span.offset + span.size]
+    try:
+        text = _text_at(raw, span)
+    except (LookupError, ValueError, TypeError, RecursionError) as error:
+        raise IntegrityError(f"no value at {span.pointers} of the record at byte {span.offset}: {error}") from None
+    found = "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if found != span.quote:
+        raise IntegrityError(f"the text at byte {span.offset} {span.pointers} is {found}, the span quotes {span.quote}")
+    return text
+
+
+def _text_at(raw: bytes, span: Span) -> str:
+    if not span.pointers:
+        return raw.decode()[span.start : span.end]
+    (pointer,) = span.pointers
+    text = source_text(raw, pointer)
+    if span.located == "normalised":
+        return "\n".join(block["text"] for block in json.loads(text, parse_int=str))[span.start : span.end]
+    return (json.loads(text) if text.startswith('"') else text)[span.start : span.end]
+
+
+def _is_text_block(block: object) -> bool:
+    return (
+        isinstance(block, dict)
+        and block.get("type") in ("text", "input_text", "output_text", None)
+        and isinstance(block.get("text"), str)
+    )
+
+
+def _steps(pointer: str) -> list[str]:
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]

@@ -1,0 +1,202 @@
+"""A workspace and what it knows: imports count once, sums hold, and nothing is left half done."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiential_lab import Declared, Lab
+from experiential_lab.records import IntegrityError, NoEvidence, TraceFormatError, UsageError
+
+
+def chat(number: int, said: str = "packed") -> str:
+    """One conversation with one call and its result, and one message and its reply."""
+    call = {"id": "k1", "type": "function", "function": {"name": "lookup", "arguments": f'{{"id":{number}}}'}}
+    messages = [
+        {"role": "user", "content": f"Where is order {number}, the one from {number} May?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "k1", "content": f"{said} {number}"},
+        {"role": "assistant", "content": f"Order {number} is {said}."},
+        {"role": "user", "content": "Thank you"},
+    ]
+    return json.dumps({"conversation": f"c{number}", "messages": messages}) + "\n"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path / "lab")
+
+
+def written(folder: Path, text: str | bytes, name: str = "t.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_an_import_counts_every_record_event_and_step(lab: Lab, tmp_path: Path):
+    report = lab.import_traces(written(tmp_path, chat(1) + "{broken\n" + chat(2)))
+    counts = report.counts
+    assert (counts["records"], counts["records_used"], counts["records_rejected"]) == (3, 2, {"not_json": 1})
+    assert (counts["steps"], counts["transitions"], counts["left_out"]) == (4, 4, {})
+    assert counts["events"] == sum(counts["events_used"].values()) + sum(counts["set_aside"].values()) == 10
+    assert report.conservation["holds"].to_list() == [True]
+    assert report.rejected.row(0, named=True)["record"] == 2
+
+
+def test_law_11_evidence_is_a_function_of_the_set_of_sources(tmp_path: Path):
+    one, two = written(tmp_path, chat(1), "one.jsonl"), written(tmp_path, chat(2), "two.jsonl")
+    first, second, third = (Lab(tmp_path / name) for name in ("a", "b", "c"))
+    first.import_traces(one, two)
+    second.import_traces(two)
+    second.import_traces(one)
+    third.import_traces(two, one)
+    assert first.corpus.digest == second.corpus.digest == third.corpus.digest
+
+
+def test_known_bytes_are_added_once_and_their_second_name_is_logged(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, chat(1), "first.jsonl"))
+    before = lab.corpus.digest
+    again = lab.import_traces(written(tmp_path, chat(1), "second.jsonl"))
+    assert again.counts["added"] == 0
+    assert again.counts["transitions"] == 2
+    assert lab.corpus.digest == before
+    assert str(tmp_path / "second.jsonl") in lab.store.rows("evidence_built")[-1].fields["paths"]
+
+
+def test_a_grown_file_replays_what_was_known_and_old_step_ids_stay(lab: Lab, tmp_path: Path):
+    lines = written(tmp_path, chat(1), "old.jsonl")
+    lab.import_traces(lines)
+    old = {each.transition_id: each.observation for each in lab.corpus.transitions}
+    grown = json.loads(chat(1))
+    grown["messages"] += [{"role": "assistant", "content": "More?"}, {"role": "user", "content": "No"}]
+    lab.import_traces(written(tmp_path, json.dumps(grown), "new.jsonl"))
+    now = {each.transition_id: each.observation for each in lab.corpus.transitions}
+    assert old.items() <= now.items()
+    assert len(now) == 3
+    assert {row.reason for row in lab.corpus.set_aside} == {"replayed_history"}
+
+
+def test_one_conversation_that_goes_on_otherwise_in_another_file_stays_in_its_lineage(lab: Lab, tmp_path: Path):
+    other = json.loads(chat(1))
+    other["messages"][2]["content"] = "lost"
+    lab.import_traces(written(tmp_path, chat(1), "a.jsonl"), written(tmp_path, json.dumps(other), "b.jsonl"))
+    assert len(lab.corpus.transitions) == len({each.transition_id for each in lab.corpus.transitions}) == 4
+    assert len(set(lab.corpus.lineages.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "empty"),
+        (b" \n\r\n", "empty"),
+        (b"\x7fELF\x02\x00\x01", "binary"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "binary|neither"),
+        (b'{"foo": 1}\n', "no known format"),
+        (b"hello\nworld\n", "neither JSON"),
+        (gzip.compress(chat(1).encode())[:-9], "gzip stream is damaged"),
+        (b"\x1f\x8b nonsense", "gzip stream is damaged"),
+        (b'{"messages": [{"role": "user", "con', "neither JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_leaves_no_workspace(lab: Lab, tmp_path: Path, data: bytes, says: str):
+    with pytest.raises(TraceFormatError, match=f"t.jsonl: .*({says})"):
+        lab.import_traces(written(tmp_path, data))
+    assert not lab.path.exists()
+
+
+def test_one_bad_file_among_good_ones_leaves_the_workspace_as_it_was(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, chat(1), "good.jsonl"))
+    before = {path: path.read_bytes() for path in lab.path.rglob("*") if path.is_file()}
+    with pytest.raises(TraceFormatError, match=r"bad\.jsonl"):
+        lab.import_traces(written(tmp_path, chat(2), "fine.jsonl"), written(tmp_path, b"\0\0", "bad.jsonl"))
+    assert {path: path.read_bytes() for path in lab.path.rglob("*") if path.is_file()} == before
+
+
+def test_no_transition_is_no_success_and_the_report_says_why(lab: Lab, tmp_path: Path):
+    line = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}])
+    with pytest.raises(NoEvidence, match=r"0 transitions from 1 steps \(1 terminal_no_observation\)") as refused:
+        lab.import_traces(written(tmp_path, f"{line}\n{line.replace('hi', 'ho')}\n"[: len(line) + 1]))
+    assert refused.value.report.counts["steps"] == 1
+    assert not lab.path.exists()
+
+
+def test_a_missing_path_and_a_wrong_declaration_are_named(lab: Lab, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"nowhere\.jsonl does not exist"):
+        lab.import_traces(tmp_path / "nowhere.jsonl")
+    path = written(tmp_path, chat(1))
+    with pytest.raises(UsageError, match="no format is called 'chatgpt'"):
+        lab.import_traces(path, declared=Declared("chatgpt"))
+    with pytest.raises(
+        TraceFormatError, match="no record fits the declared format claude_code: it looks like openai_chat"
+    ):
+        lab.import_traces(path, declared=Declared("claude_code"))
+    assert not lab.path.exists()
+
+
+def test_a_truncated_list_gives_its_complete_elements(lab: Lab, tmp_path: Path):
+    whole = "[" + ",\n".join(chat(number).strip() for number in (1, 2, 3)) + "]"
+    report = lab.import_traces(written(tmp_path, whole[:-200], "cut.json"))
+    assert report.counts["records_rejected"] == {"truncated": 1}
+    assert report.counts["traces"] == 2
+
+
+def test_gzip_is_unpacked_and_its_spans_open(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, gzip.compress(chat(1).encode()), "t.jsonl.gz"))
+    first = lab.corpus.transitions[0]
+    assert (lab.corpus.open(first.action_span), lab.corpus.open(first.observation_span)) == ('{"id":1}', "packed 1")
+
+
+def test_a_read_only_workspace_is_refused_before_anything_is_read(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, chat(1)))
+    lab.path.chmod(0o555)
+    with pytest.raises(UsageError, match="read-only"):
+        lab.import_traces(written(tmp_path, chat(2), "b.jsonl"))
+    assert lab.corpus.sources[0].path.endswith("t.jsonl")
+    lab.path.chmod(0o755)
+
+
+def test_law_10_one_flipped_byte_of_a_source_is_found_and_named(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, chat(1)))
+    blob = lab.store.path_of(lab.corpus.sources[0].digest)
+    data = bytearray(blob.read_bytes())
+    data[40] ^= 1
+    blob.write_bytes(data)
+    assert [problem.artifact for problem in lab.verify().problems] == [str(blob.relative_to(lab.path))]
+    with pytest.raises(IntegrityError, match="instead of"):
+        lab.corpus.open(lab.corpus.transitions[0].action_span)
+
+
+def test_two_imports_at_once_both_count(lab: Lab, tmp_path: Path):
+    paths = [written(tmp_path, "".join(chat(n) for n in range(i * 40, i * 40 + 40)), f"{i}.jsonl") for i in range(3)]
+    code = "import sys; from experiential_lab import Lab; Lab(sys.argv[1]).import_traces(sys.argv[2])"
+    running = [subprocess.Popen([sys.executable, "-c", code, str(lab.path), str(path)]) for path in paths]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert len(lab.corpus.sources) == 3
+    assert len(lab.corpus.transitions) == 240
+    assert lab.verify().ok
+
+
+def test_law_1_what_our_own_export_says_is_never_recorded(lab: Lab, tmp_path: Path):
+    exported = json.dumps({"generated": "session export"}) + "\n" + chat(1)
+    lab.import_traces(written(tmp_path, exported), written(tmp_path, chat(2), "real.jsonl"))
+    assert [info.origin for info in lab.corpus.sources if info.path.endswith("t.jsonl")] == ["simulated_environment"]
+    assert {entry.entry_id for entry in lab.index().snapshot.entries} == {
+        each.transition_id for each in lab.corpus.transitions if "order 2" in (each.task or "")
+    }
+
+
+def test_an_import_after_the_split_gives_new_traces_a_side_and_makes_the_index_stale(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, "".join(map(chat, range(10)))))
+    before = lab.split(threshold=1).of()
+    lab.index()
+    lab.import_traces(written(tmp_path, "".join(map(chat, range(10, 14))), "more.jsonl"))
+    after = lab.table.of()
+    assert {trace: row.split for trace, row in after.items() if trace in before} == {
+        trace: row.split for trace, row in before.items()
+    }
+    assert len(after) == 14
+    with pytest.raises(Exception, match="the index is stale"):
+        lab.current_index()
