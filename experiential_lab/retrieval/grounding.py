@@ -1,0 +1,146 @@
+"""Turn the evidence of a workspace into its grounding index, and say which index is current.
+
+- Entries are transitions of sources whose origin is `recorded`, and nothing else. A pairing by order alone is left out
+  unless it is asked for.
+- An index names the evidence and the lineage table that it was built from. Another evidence or table makes it stale: it is
+  refused with both named, never used in silence.
+- Without a split an index can be built; then only the view `all` can be asked.
+
+Not covered: pages, which have indexes of their own.
+"""
+
+from typing import NamedTuple
+
+from experiential_lab.evidence.corpus import Corpus
+from experiential_lab.evidence.split import Current
+from experiential_lab.evidence.trace import Transition
+from experiential_lab.records import NoEvidence, StaleError
+from experiential_lab.retrieval.index import Index, build, save
+from experiential_lab.retrieval.receipts import Query, RetrievalReceipt
+from experiential_lab.retrieval.views import (
+    Boundary,
+    Entry,
+    Exclusion,
+    Facts,
+    View,
+    boundary,
+    entry_of,
+    snapshot_of,
+)
+from experiential_lab.store import Store
+
+NO_TABLE = "no lineage table"
+
+
+class Grounding(NamedTuple):
+    """Entries and what is known of each when the snapshot is made."""
+
+    entries: list[Entry]
+    facts: dict[str, Facts]
+
+
+def grounding_of(corpus: Corpus, split: Current | None, *, order_only: bool = False) -> Grounding:
+    """Every recorded transition as an entry, with its lineage, family and side."""
+    rows = split.table.of() if split else {}
+    sources = {info.digest: info for info in corpus.sources}
+    grounding = Grounding([], {})
+    for each in corpus.transitions:
+        source = sources[each.action_span.source]
+        if source.origin != "recorded" or (each.pairing == "order_only" and not order_only):
+            continue
+        row = rows.get(each.trace_id)
+        lineage = row.lineage if row else corpus.lineages[each.trace_id]
+        grounding.entries.append(entry_of(each, lineages=(lineage,), path=f"{source.format}:{source.digest[7:15]}"))
+        grounding.facts[each.transition_id] = Facts(
+            split=row.split if row else "none",
+            family=row.family if row else "",
+            source_ids=(source.digest,),
+            origin=source.origin,
+        )
+    return grounding
+
+
+def make_index(store: Store, corpus: Corpus, split: Current | None) -> str:
+    """Builds an index over the current evidence, which becomes the current one; returns the digest that `load` takes.
+
+    Raises:
+        NoEvidence: no transition may ground anything.
+    """
+    grounding = grounding_of(corpus, split)
+    if not grounding.entries:
+        raise NoEvidence(f"none of {len(corpus.transitions)} transitions is recorded evidence; nothing can be indexed")
+    inputs = _inputs(corpus, split)
+    stored = {name: digest for name, digest in inputs.items() if digest != NO_TABLE} | _sources(corpus)
+    digest = save(build(View(snapshot_of(*grounding))), store, stored)
+    store.append("index_built", artifact=digest, **inputs)
+    return digest
+
+
+def current_index(store: Store, corpus: Corpus, split: Current | None) -> str:
+    """The digest by which the current index is loaded.
+
+    Raises:
+        NoEvidence: there is none yet.
+        StaleError: it was built from other evidence, or with another lineage table.
+    """
+    row = store.latest("index_built")
+    if row is None:
+        raise NoEvidence(f"{store.path} has no index yet; build one: xlab index")
+    for name, now in _inputs(corpus, split).items():
+        if row.fields[name] != now:
+            raise StaleError(
+                f"the index is stale: it was built with {name} {row.fields[name][:15]}, now it is {now[:15]}; "
+                "build it again: xlab index"
+            )
+    return str(row.fields["artifact"])
+
+
+def _inputs(corpus: Corpus, split: Current | None) -> dict[str, str]:
+    return {"evidence": corpus.digest, "lineage_table": split.digest if split else NO_TABLE}
+
+
+def _sources(corpus: Corpus) -> dict[str, str]:
+    return {f"source {info.digest[7:15]}": info.digest for info in corpus.sources if info.origin == "recorded"}
+
+
+def keep_receipt(store: Store, receipt: RetrievalReceipt) -> str:
+    """Stores a receipt, which otherwise lives in memory alone; returns its receipt digest, by which it is found again."""
+    artifact = store.keep("receipt", receipt)
+    store.append("artifact_kept", artifact=artifact, receipt=receipt.receipt_digest)
+    return receipt.receipt_digest
+
+
+def find_receipt(store: Store, receipt_digest: str) -> RetrievalReceipt | None:
+    """A kept receipt by its digest, or by the first characters of its hex."""
+    for row in store.rows("artifact_kept"):
+        if (
+            str(row.fields.get("receipt", ""))
+            .removeprefix("sha256:")
+            .startswith(receipt_digest.removeprefix("sha256:"))
+        ):
+            return store.load(str(row.fields["artifact"]), "receipt", RetrievalReceipt)
+    return None
+
+
+def query_of(transition: Transition) -> Query:
+    """The query that a recorded step would have been: its task, its recent, its action; never its observation."""
+    action = transition.action
+    return Query(
+        action=action.text or "",
+        task=transition.task,
+        recent=transition.recent,
+        tool=action.tool,
+        arguments=action.arguments,
+    )
+
+
+def around(index: Index, transition_id: str, level: Boundary) -> tuple[Exclusion, ...]:
+    """What must be left out so that a recorded step is asked about at a boundary.
+
+    Raises:
+        NoEvidence: the step is no entry of the index.
+    """
+    for row in index.snapshot.rows:
+        if row.entry_id == transition_id:
+            return boundary(level, row)
+    raise NoEvidence(f"{transition_id} is no entry of the index; entries are recorded transitions: xlab transitions")
