@@ -44,14 +44,11 @@ from experiential_lab.records import (
 SCHEMA = 1
 KINDS = (
     "workspace_created",
-    "source_added",
-    "origin_added",
     "evidence_built",
     "split_made",
     "index_built",
     "artifact_kept",
     "log_tail_cut",
-    "import_refused",
 )
 
 _LAB = b'{"schema":%d}\n' % SCHEMA

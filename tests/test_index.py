@@ -96,8 +96,9 @@ def test_law_7_a_wrong_call_is_refused_before_anything_is_ranked():
     view = desk_index().view()
     with pytest.raises(UsageError, match="at least 1"):
         view.nearest(Query(action="hello"), 0)
-    with pytest.raises(UsageError, match="no Unicode"):
-        view.nearest(Query(action="half \ud800"), 3)
+    for query in (Query(action="half \ud800"), Query(action="x", task="half \ud800")):
+        with pytest.raises(UsageError, match="no Unicode"):
+            view.nearest(query, 3)
     with pytest.raises(UsageError, match="give a set"):
         desk_index().view(exclude="L01")
 

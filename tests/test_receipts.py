@@ -178,12 +178,37 @@ def test_fewer_results_than_k_and_visible_rows_allow_are_refused(case):
 
 def test_ranks_repeated_rows_and_an_order_that_is_not_by_score_are_refused(case):
     one, two, *rest = case.receipt.results
-    for results in ((one, one, *rest), (two, one, *rest), (one, msgspec.structs.replace(one, rank=2), *rest)):
-        with pytest.raises(IntegrityError, match=r"ranks|distinct|order"):
+    put = msgspec.structs.replace
+    for results, what in (
+        ((put(one, rank=2), two, *rest), "ranks"),
+        ((one, put(two, position=one.position), *rest), "distinct places"),
+        ((one, put(two, row=one.row), *rest), "distinct entries"),
+        ((put(two, rank=1), put(one, rank=2), *rest), "order by score"),
+        ((put(one, snippet="x" * 81), two, *rest), "snippet of 81"),
+        ((put(one, row=put(one.row, invalidated=True)), two, *rest), "invalidated True"),
+    ):
+        with pytest.raises(IntegrityError, match=what):
             verify(changed(case.receipt, results=tuple(results)))
-    swapped = (msgspec.structs.replace(two, rank=1), msgspec.structs.replace(one, rank=2), *rest)
-    with pytest.raises(IntegrityError, match="order by score"):
-        verify(changed(case.receipt, results=swapped))
+
+
+def test_a_visibility_that_contradicts_itself_is_refused(case):
+    seen, put = case.receipt.visibility, msgspec.structs.replace
+    for visibility, what in (
+        (put(seen, excluded=seen.excluded[::-1]), "order of exclusions"),
+        (put(seen, excluded=(seen.excluded[0], *seen.excluded)), "order of exclusions"),
+        (put(seen, visible_count=seen.snapshot_count + 1), "rows visible of"),
+        (put(seen, snapshot_digest="sha256:1"), "no sha256 digest"),
+        (put(seen, artifact=put(seen.artifact, uri="blob:elsewhere")), "uri of the artifact"),
+    ):
+        with pytest.raises(IntegrityError, match=what):
+            verify(changed(case.receipt, visibility=visibility))
+
+
+def test_a_count_beyond_the_snapshot_is_refused_although_the_digest_is_right(case):
+    receipt = case.index.view("all").nearest(case.receipt.query, 4).receipt
+    more = msgspec.structs.replace(receipt.visibility, snapshot_count=receipt.visibility.snapshot_count + 1)
+    with pytest.raises(IntegrityError, match="snapshot count: the receipt says 121, it should be 120"):
+        join(changed(receipt, visibility=more), case.snapshot)
 
 
 def test_a_float_or_a_missing_score_is_no_receipt(case):
@@ -252,8 +277,9 @@ def test_a_use_belongs_to_one_rank_of_one_retrieval(case):
     other = case.index.view("fit").nearest(Query(action="hello"), 4).receipt
     with pytest.raises(IntegrityError, match="retrieval receipt"):
         verify_use(used, other)
-    with pytest.raises(IntegrityError, match="entry of rank 3"):
-        verify_use(seal(msgspec.structs.replace(used, rank=3)), case.receipt)
+    for field, value, what in (("rank", 3, "entry of rank 3"), ("content", digest_of(b""), "content of rank 2")):
+        with pytest.raises(IntegrityError, match=what):
+            verify_use(seal(msgspec.structs.replace(used, **{field: value})), case.receipt)
 
 
 def test_a_use_with_any_leaf_changed_is_refused(case):

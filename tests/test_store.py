@@ -43,7 +43,7 @@ def make(path: Path) -> Store:
 def fill(store: Store) -> Store:
     """One of everything that a workspace can hold."""
     source = store.put(b"the bytes of a source\n")
-    store.append("source_added", source_digest=source, path="a.jsonl")
+    store.append("evidence_built", source_digest=source, path="a.jsonl")
     note = store.keep("note", Note(text="kept", pages=(1, 2)), inputs={"source": source})
     store.append("artifact_kept", artifact=note)
     store.cache_write("postings", b"made again at any time")
@@ -159,10 +159,13 @@ def test_put_stores_bytes_under_their_digest_and_get_returns_them(store):
     assert (store.get(digest), store.has(digest), store.has(NOWHERE)) == (b"hello", True, False)
 
 
-def test_equal_bytes_are_stored_once(store):
-    first = store.path_of(store.put(b"hello")).stat()
-    second = store.path_of(store.put(b"hello")).stat()
+def test_law_10_bytes_are_created_once_and_verified_on_read(store):
+    path = store.path_of(store.put(b"hello"))
+    first, second = path.stat(), store.path_of(store.put(b"hello")).stat()
     assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
+    path.write_bytes(b"other")
+    with pytest.raises(IntegrityError, match=digest_of(b"other")):
+        store.get(digest_of(b"hello"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"hell", b"hellp", b"hello "])
@@ -208,6 +211,14 @@ def test_a_kept_record_comes_back_with_its_inputs(store):
     digest = store.keep("note", note, inputs={"source": source})
     assert store.load(digest, "note", Note) == note
     assert store.inputs_of(digest) == {"source": source}
+
+
+def test_a_kept_record_describes_itself_without_its_type(store):
+    source = store.put(b"source")
+    kept = store.describe(store.keep("note", Note(text="kept"), schema=2, inputs={"source": source}))
+    assert kept == ("note", 2, {"source": source}, {"text": "kept"})
+    with pytest.raises(IntegrityError, match="holds plain bytes"):
+        store.describe(source)
 
 
 def test_the_same_record_has_the_same_digest_whatever_the_order_of_its_inputs(tmp_path):
@@ -270,6 +281,15 @@ def test_append_returns_the_row_as_it_is_read(store):
     assert store.latest("split_made") is None
 
 
+def test_a_row_after_a_state_that_has_changed_meanwhile_is_not_written(store):
+    first = store.append_after(-1, "split_made", families=2)
+    before = snapshot(store.path)
+    assert (first.number, store.append_after(-1, "split_made", families=3)) == (1, None)
+    assert snapshot(store.path) == before
+    store.append("index_built", entries=5)  # another kind does not count
+    assert store.append_after(first.number, "split_made", families=3).number == 3
+
+
 @pytest.mark.parametrize("value", [1.0, float("nan"), 2**53, b"bytes", {1: "a"}, {"é": 1}, [[0.5]], "\ud800", {1, 2}])
 def test_a_field_outside_of_the_profile_is_refused_and_nothing_is_written(store, value):
     before = snapshot(store.path)
@@ -288,24 +308,24 @@ def test_a_kind_outside_of_the_closed_list_is_refused(store):
 def test_a_row_cannot_name_a_digest_that_is_not_stored(store):
     for key in ("artifact", "source_digest"):
         with pytest.raises(IntegrityError, match=f"its {key}, {NOWHERE}, is not stored"):
-            store.append("source_added", **{key: NOWHERE})
-    store.append("source_added", snapshot=NOWHERE)  # a hash of something else, under another key
+            store.append("evidence_built", **{key: NOWHERE})
+    store.append("evidence_built", snapshot=NOWHERE)  # a hash of something else, under another key
     assert store.verify().ok
 
 
 @given(text=st.text(st.sampled_from('\n\r\u2028\u0085\0"\\{}:,a'), max_size=40) | st.text(max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_no_text_can_forge_a_log_line(tmp_path_factory, text):
+def test_law_15_no_text_can_forge_a_log_line(tmp_path_factory, text):
     store = make(tmp_path_factory.getbasetemp() / "forged")
     count = len(store.rows())
     line = (store.path / "log.jsonl").read_text().splitlines()[0]
-    store.append("import_refused", path=text, reason=f"{text}\n{line}\n")
+    store.append("artifact_kept", path=text, reason=f"{text}\n{line}\n")
     assert len(store.rows()) == count + 1
     assert store.rows()[-1].fields == {"path": text, "reason": f"{text}\n{line}\n"}
 
 
 def test_a_row_longer_than_what_an_appender_reads_back_does_not_break_the_chain(store):
-    store.append("import_refused", reason="x" * 100_000)
+    store.append("artifact_kept", reason="x" * 100_000)
     store.append("split_made", families=2)
     assert [row.number for row in store.rows()] == [0, 1, 2]
 
@@ -480,7 +500,7 @@ def test_a_line_that_did_not_fit_on_the_disk_is_no_row(store):
     said = run_child(
         f"""
 resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 100}, {size + 100}))
-Store.open(path).append("import_refused", reason="x" * 1000)
+Store.open(path).append("artifact_kept", reason="x" * 1000)
 """,
         store.path,
     )
@@ -572,7 +592,7 @@ def still_works(store: Store) -> None:
     assert store.verify().ok
 
 
-def test_a_crash_at_any_write_of_making_a_workspace_leaves_none_or_a_whole_one(tmp_path):
+def test_law_10_a_crash_at_any_write_of_making_a_workspace_leaves_none_or_a_whole_one(tmp_path):
     whole = []
     for path in crashes("open", None, tmp_path):
         try:
@@ -586,7 +606,7 @@ def test_a_crash_at_any_write_of_making_a_workspace_leaves_none_or_a_whole_one(t
 
 
 @pytest.mark.parametrize("call", ["put", "keep"])
-def test_a_crash_at_any_write_of_a_blob_leaves_it_absent_or_whole(tmp_path, call):
+def test_law_10_a_crash_at_any_write_of_a_blob_leaves_it_absent_or_whole(tmp_path, call):
     full = fill(make(tmp_path / "full"))
     digest = WRITES[call](Store.open(shutil.copytree(full.path, tmp_path / "after")))
     there = []
@@ -601,7 +621,7 @@ def test_a_crash_at_any_write_of_a_blob_leaves_it_absent_or_whole(tmp_path, call
     assert set(there) == {False, True}
 
 
-def test_a_crash_at_any_write_of_a_row_leaves_the_log_before_or_after(tmp_path):
+def test_law_10_a_crash_at_any_write_of_a_row_leaves_the_log_before_or_after(tmp_path):
     full = fill(make(tmp_path / "full"))
     before, counts = full.rows(), []
     for path in crashes("append", full.path, tmp_path):
@@ -649,6 +669,34 @@ for number in range(100):
     assert Store.open(path).verify().ok
 
 
+def test_a_child_that_was_forked_during_an_append_does_not_hold_the_lock(store):
+    code = """
+import fcntl
+children = []
+def fork(step):
+    if step == "before write log":
+        children.append(os.fork())
+        if children == [0]:
+            signal.pause()
+Store.open(path, on_write=fork).append("split_made")
+try:
+    with open(path + "/log.jsonl") as log:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+finally:
+    os.kill(children[0], signal.SIGKILL)
+"""
+    done = run_child(code, store.path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_saw_a_half_replaced_torn_line_looks_again_under_the_lock(store):
+    log, rows = store.path / "log.jsonl", store.rows()
+    good = log.read_bytes()
+    log.write_bytes(good + b"torn, and the end of its successor\n")
+    reader = Store.open(store.path, on_write=lambda step: log.write_bytes(good))  # the appender is done at the lock
+    assert reader.rows() == rows
+
+
 def test_a_reader_is_never_misled_by_an_appender_that_replaces_a_torn_line(tmp_path):
     code = """
 store = Store.open(path)
@@ -673,7 +721,7 @@ def test_a_whole_workspace_verifies_and_every_file_and_byte_is_counted(store):
     assert (found.ok, found.artifacts, found.bytes) == (True, len(files), sum(map(len, files.values())))
 
 
-def test_one_flipped_bit_at_any_byte_of_any_file_is_found_and_named(store):
+def test_law_10_one_flipped_bit_at_any_byte_of_any_file_is_found_and_named(store):
     for name, data in snapshot(fill(store).path).items():
         for position in range(len(data)):
             flip(store, name, position, 1 << position % 8)
@@ -745,8 +793,8 @@ def test_unknown_files_are_named_and_leftovers_of_a_crash_are_not(store):
 
 def test_a_source_that_looks_like_a_kept_record_cannot_make_verification_fail(store):
     planted = b'{"body":{},"inputs":{"x":"%s"},"kind":"note","schema":1}' % NOWHERE.encode()
-    store.append("source_added", source_digest=store.put(planted))
-    store.append("source_added", source_digest=store.put(b'{"body":' + b"[" * 99_999))
+    store.append("evidence_built", source_digest=store.put(planted))
+    store.append("evidence_built", source_digest=store.put(b'{"body":' + b"[" * 99_999))
     assert store.verify().ok
 
 

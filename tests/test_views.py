@@ -250,6 +250,16 @@ def test_a_view_is_the_rows_of_its_base_that_fall_to_no_exclusion_and_are_not_in
     assert (seen.snapshot_count, seen.visible_count) == (len(rows), len(kept))
 
 
+def test_equal_views_are_written_alike_whatever_was_said_twice_or_in_which_order():
+    snapshot = snapshot_of([entry(i, CALL, lineages=(f"L{i}",), trace_id=f"t{i}") for i in range(4)], {})
+    said = [
+        Exclusion(level=level, value=value) for level, value in (("trace", "t1"), ("lineage", "L3"), ("lineage", "L2"))
+    ]
+    view = View(snapshot, "all", [*said, Exclusion(level="family", value=""), *said])
+    assert view.excluded == (said[2], said[1], said[0])
+    assert view.visibility() == View(snapshot, "all", said[::-1]).visibility()
+
+
 def test_law_13_a_page_leaves_with_any_of_the_lineages_it_cites():
     pages = [
         Entry(entry_id=name, kind="page", lineages=taint, key=(("action", name),), value="", cites=())
