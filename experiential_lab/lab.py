@@ -1,0 +1,163 @@
+"""The facade that people type: one workspace, and what can be asked of it. It holds no logic of its own."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import polars as pl
+
+from experiential_lab.evidence.corpus import Corpus, Declared, ImportReport, Progress, import_files, load_corpus
+from experiential_lab.evidence.frames import ledger_frame, traces_frame, transitions_frame
+from experiential_lab.evidence.split import LineageTable, current_split, make_split, remake_split
+from experiential_lab.evidence.trace import Transition
+from experiential_lab.lookup import look_up
+from experiential_lab.records import NoEvidence, StaleError, UsageError
+from experiential_lab.retrieval.grounding import current_index, keep_receipt, make_index
+from experiential_lab.retrieval.hits import Hits
+from experiential_lab.retrieval.index import Index, load
+from experiential_lab.retrieval.support import Label
+from experiential_lab.retrieval.views import Base, Exclusion
+from experiential_lab.store import Store, Verification
+from experiential_lab.world.models import CopyNearest, WorldModel
+from experiential_lab.world.session import Session, Sessions, text_exclusions
+
+
+def bundled(name: str) -> Path:
+    """A file of the project's own corpora, in a checkout or in an installed copy.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    package = Path(__file__).parent
+    for folder in (package.parent / "data", package / "data"):
+        if (folder / name).is_file():
+            return folder / name
+    raise UsageError(f"no bundled file is called {name!r}")
+
+
+class Lab:
+    """One workspace. The first import makes it; until then every other call says that there is none."""
+
+    def __init__(self, path: str | Path = ".lab") -> None:
+        self.path = Path(path)
+        self.sessions = Sessions(clock=monotonic_ns)
+        self._corpus: Corpus | None = None
+        self._index: tuple[str, Index] | None = None
+
+    @property
+    def store(self) -> Store:
+        """The workspace on disk. Raises UsageError: there is none yet."""
+        return Store.open(self.path)
+
+    @property
+    def corpus(self) -> Corpus:
+        """The current evidence, decoded once. Raises NoEvidence: nothing was imported yet."""
+        current = load_corpus(self.store)
+        if self._corpus is None or self._corpus.digest != current.digest:
+            self._corpus = current
+        return self._corpus
+
+    @property
+    def table(self) -> LineageTable | None:
+        """The current lineages, families and split; None before the first split."""
+        current = current_split(self.store)
+        return current.table if current else None
+
+    def import_traces(
+        self, *paths: str | Path, declared: Declared | None = None, progress: Progress | None = None
+    ) -> ImportReport:
+        """Add trace files to the evidence, and say what became of every record, event and step.
+
+        A split that stands is made again, so that new traces have a side. Raises as `import_files` does.
+        """
+        report = import_files(self.path, paths, declared or Declared(), progress=progress)
+        remake_split(self.store, report.corpus)
+        return report
+
+    def split(self, *, threshold: float | str = "0.9", held_out: float | str = "0.3", seed: int = 0) -> LineageTable:
+        """Families first, then fit and held out; the table becomes the current one. Raises as `make_split` does."""
+        return make_split(self.store, self.corpus, threshold=threshold, held_out=held_out, seed=seed).table
+
+    def index(self) -> Index:
+        """The current index; one is built when there is none, or when it is stale."""
+        try:
+            return self.current_index()
+        except (NoEvidence, StaleError):
+            return self.build_index()
+
+    def build_index(self) -> Index:
+        """A new index over the current evidence, which becomes the current one. Raises as `make_index` does."""
+        return self._loaded(make_index(self.store, self.corpus, current_split(self.store)))
+
+    def current_index(self) -> Index:
+        """The current index as it stands. Raises NoEvidence or StaleError where `index` would build one."""
+        return self._loaded(current_index(self.store, self.corpus, current_split(self.store)))
+
+    def _loaded(self, digest: str) -> Index:
+        if self._index is None or self._index[0] != digest:
+            self._index = (digest, load(self.store, digest))
+        return self._index[1]
+
+    def transition(self, transition_id: str) -> Transition:
+        """One recorded step with its observation.
+
+        Raises:
+            NoEvidence: no transition has that id.
+        """
+        for each in self.corpus.transitions:
+            if each.transition_id == transition_id:
+                return each
+        raise NoEvidence(f"no transition has the id {transition_id!r}; xlab transitions lists them")
+
+    def show(self, ident: str) -> dict[str, Any]:
+        """Whatever has that id or digest, ready for JSON. Raises as `look_up` does."""
+        store = self.store
+        return look_up(store, ident, self.corpus if store.latest("evidence_built") else None)
+
+    def keep(self, hits: Hits) -> str:
+        """Store the receipt of one retrieval; its digest opens it again."""
+        return keep_receipt(self.store, hits.receipt)
+
+    @contextmanager
+    def session(
+        self,
+        task: str,
+        *,
+        context: str | None = None,
+        world_model: WorldModel | None = None,
+        base: Base = "fit",
+        exclude: Iterable[str | Exclusion] = (),
+        k: int = 5,
+        refuse_below: Label | None = None,
+    ) -> Iterator[Session]:
+        """A bounded text session; it writes nothing, and what it held is gone when it ends."""
+        view = self.index().view(base, exclude=[*text_exclusions(), *exclude])
+        session = self.sessions.open(
+            task, context=context, view=view, world_model=world_model or CopyNearest(), k=k, refuse_below=refuse_below
+        )
+        with session:
+            yield session
+
+    def traces(self) -> pl.DataFrame:
+        """One row a trace."""
+        corpus = self.corpus
+        return traces_frame(corpus.traces, corpus.ledger, corpus.lineages, self._sides())
+
+    def ledger(self) -> pl.DataFrame:
+        """One row a step, in source order."""
+        return ledger_frame(self.corpus.ledger, self.corpus.transitions)
+
+    def transitions(self) -> pl.DataFrame:
+        """One row a transition, in source order."""
+        return transitions_frame(self.corpus.transitions, self.corpus.lineages, self._sides())
+
+    def verify(self) -> Verification:
+        """Read every file of the workspace again, and every span that the evidence cites."""
+        found = self.store.verify()
+        return found if not found.ok else self.corpus.verify(found)
+
+    def _sides(self) -> dict[str, tuple[str, str]]:
+        table = self.table
+        return {row.trace_id: (row.family, row.split) for row in table.rows} if table else {}

@@ -1,0 +1,267 @@
+"""The command line contract: keys, exit codes, one line of error, and text that cannot steer a terminal."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from experiential_lab import cli
+from experiential_lab.lab import bundled
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+Xlab = Callable[..., Ran]
+
+
+@pytest.fixture
+def xlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Xlab:
+    """Runs one command in a folder of its own, as the installed script does."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "argv", ["xlab", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        for console in (cli.out, cli.err):
+            monkeypatch.setattr(console, "_width", 140)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return Ran(end.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def desk(xlab: Xlab) -> Xlab:
+    """A workspace with the bundled desk, split and indexed."""
+    for command in (("import", bundled("desk_tools.jsonl")), ("split",), ("index",)):
+        assert xlab(*command).code == 0
+    return xlab
+
+
+def held_out(xlab: Xlab) -> dict[str, object]:
+    return next(row for row in xlab("transitions", "--json").json if row["split"] == "held_out" and row["tool"])
+
+
+def test_import_gives_the_sums_of_the_contract_and_they_hold(xlab: Xlab):
+    done = xlab("import", bundled("desk_tools.jsonl"), "--ledger", "--json").json
+    assert done["steps"] == done["transitions"] + sum(done["left_out"].values())
+    assert done["records"] == done["records_used"] + sum(done["records_rejected"].values())
+    assert done["events"] == sum(done["events_used"].values()) + sum(done["set_aside"].values())
+    assert done["transitions"] == sum(done["pairing"].values())
+    assert [row["outcome"] for row in done["ledger"]].count("explicit_id") == done["pairing"]["explicit_id"]
+    assert set(done["ledger"][0]) == {"trace", "step", "action", "tool", "outcome", "observation"}
+
+
+def test_the_numbers_of_the_airline_file(xlab: Xlab, airline: Path):
+    done = xlab("import", airline, "--json").json
+    wanted = {
+        "records": 200,
+        "traces": 200,
+        "lineages": 50,
+        "steps": 2454,
+        "transitions": 2425,
+        "pairing": {"explicit_id": 1020, "explicit_id_scoped": 144, "user_reply": 1261},
+        "left_out": {"control_token_only": 29},
+        "events": 5398,
+        "events_used": {"step": 2544, "observation": 2425, "context": 400},
+        "set_aside": {"control_token": 29},
+    }
+    assert {name: done[name] for name in wanted} == wanted
+
+
+def test_split_index_and_nearest_give_the_keys_of_the_contract(desk: Xlab):
+    assert {"families", "lineages", "fit", "held_out", "largest_family_share", "threshold"} <= set(
+        desk("split", "--json").json
+    )
+    assert desk("index", "--json").json["embedder"] is None
+    found = desk("nearest", "--transition", held_out(desk)["id"], "--json").json
+    assert {"view", "support", "refused", "receipt", "hits"} <= set(found)
+    wanted = {"rank", "id", "lineage", "position", "score", "parts", "pairing", "action", "observation"}
+    assert set(found["hits"][0]) == wanted
+    assert [hit["rank"] for hit in found["hits"]] == [1, 2, 3, 4, 5]
+    assert all(sum(hit["parts"].values()) == hit["score"] for hit in found["hits"])
+
+
+def test_a_recorded_step_never_finds_its_own_lineage_unless_the_boundary_says_so(desk: Xlab):
+    step = held_out(desk)
+    ask = ("nearest", "--transition", step["id"], "--view", "all", "-k", "50", "--json")
+    assert step["lineage"] not in {hit["lineage"] for hit in desk(*ask).json["hits"]}
+    near = desk(*ask, "--boundary", "self").json["hits"]
+    assert step["lineage"] in {hit["lineage"] for hit in near}
+    assert step["id"] not in {hit["id"] for hit in near}
+
+
+def test_a_lineage_that_nobody_knows_is_refused_for_a_typing_error_would_let_it_in(desk: Xlab):
+    step = held_out(desk)
+    left_out = desk("nearest", "--action", "hello", "--view", "all", "--exclude", step["lineage"], "--json").json
+    assert left_out["view"]["excluded"] == [{"level": "lineage", "value": step["lineage"]}]
+    for command in (("nearest", "--action", "hello"), ("step", "--task", "x")):
+        assert desk(*command, "--exclude", f"{step['lineage']}x").code == 2
+
+
+def test_before_a_split_only_the_view_all_can_be_asked(xlab: Xlab):
+    xlab("import", bundled("desk_tools.jsonl"))
+    assert xlab("index").code == 0
+    assert xlab("nearest", "--action", "hello", "--view", "all").code == 0
+    refused = xlab("nearest", "--action", "hello")
+    assert refused.code == 3
+    assert "split" in refused.err
+
+
+def test_step_prints_one_json_object_a_step_and_a_refusal_has_a_code(desk: Xlab):
+    lines = 'Which order is it?\n\n{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}\nAnything else?\n'
+    done = desk("step", "--task", "Cancel my order", "--json", stdin=lines)
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [row.get("error", {}).get("code") for row in rows] == [None, "empty", "tool_call", None][: len(rows)]
+    assert set(rows[0]) >= {"message", "terminal", "support", "receipt", "economics"}
+    assert rows[0]["message"]["role"] == "user"
+    assert set(rows[0]["economics"]) == {"world_model", "retrieval", "orchestration"}
+    assert set(rows[0]["economics"]["retrieval"]) == {"usage", "cost_nusd", "basis", "latency_ns"}
+    assert done.code == 4
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"role": "user", "content": "x"}, "unsupported_role"),
+        ({"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}}, "function_call"),
+        ({"role": "assistant", "content": "x", "audio": {"id": "a"}}, "audio"),
+        ({"role": "assistant", "content": [{"type": "text", "text": "x"}]}, "not_text"),
+        ({"role": "assistant", "content": "   "}, "empty"),
+        ({"role": "assistant", "content": "x" * (1 << 20)}, "transcript_bytes"),
+    ],
+)
+def test_a_session_action_that_is_no_plain_text_is_refused_with_its_code(
+    desk: Xlab, message: dict[str, object], code: str
+):
+    done = desk("step", "--task", "Cancel my order", "--json", stdin=json.dumps(message) + "\n")
+    assert (done.code, done.json["error"]["code"]) == (4, code)
+
+
+def test_show_opens_traces_transitions_receipts_and_sources_by_the_beginning_of_their_ids(desk: Xlab):
+    step = held_out(desk)
+    opened = desk("show", step["id"], "--json").json
+    assert (opened["kind"], opened["observation"]) == ("transition", step["observation"])
+    assert opened["observation_text"]["text"] == step["observation"]
+    assert opened["action_text"]["text"] == step["arguments"]
+    trace = desk("show", step["trace"][:8], "--json").json
+    assert (trace["kind"], trace["ledger"][0]["step"]) == ("trace", 0)
+    receipt = desk("nearest", "--action", "hello", "--keep", "--json").json["receipt"]["digest"]
+    assert desk("show", receipt, "--json").json["checks"] == {
+        "shape and digest": "✓",
+        "join with the stored snapshot": "✓",
+    }
+    assert desk("show", "0" * 16).code == 3
+    assert desk("show", "abc").code == 2
+
+
+def test_verify_finds_one_flipped_byte_and_exits_5(desk: Xlab, tmp_path: Path):
+    assert desk("verify", "--json").json["ok"]
+    log = tmp_path / ".lab" / "log.jsonl"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    done = desk("verify", "--json")
+    assert done.code == 5
+    assert [problem["artifact"] for problem in done.json["problems"]] == ["log.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("nearest", "--action", "x"), 2),
+        (("import", "nowhere.json"), 2),
+        (("import",), 2),
+        (("frobnicate",), 2),
+        (("index", "--embedder", "hashed"), 4),
+        (("step", "--task", "x", "--world-model", "openai:gpt"), 4),
+        (("oracle", "make", "desk-tools", "--families", "1", "--out", "x.jsonl"), 2),
+        (("transitions", "--workspace", "there"), 2),
+    ],
+)
+def test_an_error_is_one_line_on_stderr_with_the_code_of_its_kind(xlab: Xlab, arguments: tuple[str, ...], code: int):
+    done = xlab(*arguments)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_a_workspace_of_a_newer_schema_is_refused_with_both_numbers(desk: Xlab, tmp_path: Path):
+    (tmp_path / ".lab" / "lab.json").write_text('{"schema":99}\n')
+    done = desk("transitions")
+    assert done.code == 4
+    assert "99" in done.err
+    assert "schema 1" in done.err
+
+
+def test_no_transition_prints_the_report_and_exits_3(xlab: Xlab, tmp_path: Path):
+    (tmp_path / "t.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}\n'
+    )
+    done = xlab("import", "t.jsonl", "--json")
+    assert (done.code, done.json["left_out"]) == (3, {"terminal_no_observation": 1})
+    assert not (tmp_path / ".lab").exists()
+
+
+def test_law_15_trace_text_cannot_steer_a_terminal_and_markup_is_not_interpreted(xlab: Xlab, tmp_path: Path):
+    evil = "\x1b[2J[red]boom[/red] \u202egnp \x9b31m"
+    messages = [
+        {"role": "user", "content": evil},
+        {"role": "assistant", "content": evil},
+        {"role": "user", "content": evil},
+    ]
+    (tmp_path / "t.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    done = xlab("import", "t.jsonl", "--ledger")
+    assert done.code == 0
+    xlab("index")
+    shown = [done.out, xlab("transitions").out, xlab("show", xlab("transitions", "--json").json[0]["id"]).out]
+    shown.append(xlab("nearest", "--action", "boom", "--view", "all").out)
+    for text in shown:
+        assert "[red]boom[/red]" in text
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+
+
+def test_transitions_are_written_as_parquet_json_lines_and_csv(desk: Xlab, tmp_path: Path):
+    for suffix in ("parquet", "jsonl", "csv"):
+        assert desk("transitions", "--out", f"out/t.{suffix}").code == 0
+        assert (tmp_path / "out" / f"t.{suffix}").stat().st_size > 1000
+    assert desk("transitions", "--out", "t.xls").code == 2
+
+
+def test_the_desk_is_made_as_it_is_bundled(xlab: Xlab, tmp_path: Path):
+    assert xlab("oracle", "make", "desk-tools", "--out", "d.jsonl").code == 0
+    assert (tmp_path / "d.jsonl").read_bytes() == bundled("desk_tools.jsonl").read_bytes()
+
+
+def test_the_tour_walks_the_main_job_and_writes_figures_that_open_offline(xlab: Xlab, tmp_path: Path):
+    done = xlab("tour", "--json").json
+    assert done["import"]["transitions"] == done["import"]["steps"]
+    assert len(done["session"]) == 3
+    assert done["nearest"]["self"]["hits"] != done["nearest"]["lineage"]["hits"]
+    for path in map(Path, done["figures"]):
+        page = path.read_text()
+        assert "plotly.min.js" in page
+        assert "https://cdn" not in page
+    again = xlab("tour", "--json").json
+    assert again["import"]["added"] == 0
+
+
+def test_the_installed_script_and_the_module_are_one_program(tmp_path: Path):
+    for command in ([str(Path(sys.executable).parent / "xlab")], [sys.executable, "-m", "experiential_lab"]):
+        done = subprocess.run([*command, "show", "x", "-w", str(tmp_path / "none")], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no workspace" in done.stderr
