@@ -1,0 +1,63 @@
+"""What the README says can be typed works as it stands there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    return tmp_path
+
+
+def test_the_five_commands_run_in_order(place: Path):
+    script = next(block for block in blocks("sh") if "xlab import" in block)
+    scripts = Path(sys.executable).parent
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", f'PATH="{scripts}:$PATH"\n{script}'],
+        cwd=place,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "all sums hold" in done.stdout
+    assert "predicted" in done.stdout
+
+
+def test_the_ten_lines_run(place: Path):
+    (code,) = blocks("python")
+    done = subprocess.run(
+        [sys.executable, "-c", code + "\nprint(step.support)"], cwd=place, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() in ("A", "B", "C")
+
+
+def test_the_two_commands_are_targets_of_the_makefile_and_ci_calls_the_second():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("tour", "test", "notebooks", "figures", "deep"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "make tour" in README
+    assert "make test" in README
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("make test")
+
+
+def test_the_numbers_of_the_airline_file_are_those_that_the_test_of_the_command_asserts():
+    for number in ("2,454", "2,425", "1,020", "144", "1,261", "29"):
+        assert number in README
+
+
+def test_every_test_file_that_contributing_names_exists():
+    named = re.findall(r"`(tests/\w+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert [name for name in named if not (ROOT / name).is_file()] == []
