@@ -17,7 +17,7 @@ notebooks: $(STAMP)
 	$(BIN)/xlab notebooks
 
 figures: $(STAMP)
-	$(BIN)/python tests/stages.py figures --write
+	$(BIN)/python notebooks/figures/rebuild.py
 
 deep: $(STAMP)
 	EXPERIENTIAL_LAB_DEEP=1 $(BIN)/python -m pytest -q

@@ -18,9 +18,11 @@ from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index
 from experiential_lab.retrieval.views import Boundary
 from experiential_lab.show import plots
+from experiential_lab.show.widgets import page_html
 from experiential_lab.world.session import SessionError, Step
 
 STEPS = 3
+WHO = "world model: copy-nearest · ranker: sparse, default · view of the session: fit entries, user replies alone"
 LOOKED_AT = 200  # held-out steps among which one is sought that shows what the boundary buys
 ASIDE: tuple[Boundary, Boundary] = ("self", "lineage")
 STAGES = ("import", "split and index", "nearest", "session", "figures")
@@ -67,7 +69,8 @@ def take_tour(traces: list[Path], to: Path, progress: Progress) -> Walked:
         "nearest": plots.plot_nearest(plots.nearest_frame(row, dict(zip(ASIDE, contrast[1:], strict=True)))),
         "costs": plots.plot_costs(costs),
     }
-    figures = _written(folder / "figures", findings)
+    page = folder / "figures.html"
+    page.write_text(page_html(f"The first walk over {traces[0].name}", list(findings.values()), kicker=WHO))
     summary = {
         "workspace": str(lab.path),
         "import": report.counts,
@@ -80,7 +83,7 @@ def take_tour(traces: list[Path], to: Path, progress: Progress) -> Walked:
         "refused": walk.refused,
         "costs": findings["costs"].table.to_dicts(),
         "findings": {name: finding.title for name, finding in findings.items()},
-        "figures": [str(path) for path in figures],
+        "figures": [str(page)],
     }
     sections = [
         ("1. Import: what happened", [findings["ledger"].title, findings["ledger"].sentence]),
@@ -88,7 +91,10 @@ def take_tour(traces: list[Path], to: Path, progress: Progress) -> Walked:
         ("3. Nearest: one held-out step, without and with the boundary", _nearest_lines(contrast, findings["nearest"])),
         ("4. Session: what is predicted", _session_lines(walk)),
         ("5. Costs: apart, by component", [findings["costs"].title, findings["costs"].sentence]),
-        ("Where everything is", [f"workspace  {lab.path}", *(f"figure     {path}" for path in figures)]),
+        (
+            "Where everything is",
+            [f"workspace  {lab.path}", f"figures    {page}  (open it in a browser; it needs no network)"],
+        ),
     ]
     return Walked(sections, summary)
 
@@ -205,19 +211,6 @@ def _ids(hits: Hits | Unverifiable) -> dict[str, Any]:
     if isinstance(hits, Unverifiable):
         return {"refused": hits.reason, "hits": []}
     return {"support": hits.support, "receipt": hits.receipt.receipt_digest, "hits": [e.entry_id for e in hits.entries]}
-
-
-def _written(folder: Path, findings: dict[str, plots.Finding]) -> list[Path]:
-    """One page a figure; they share one copy of the plotting library, so that they open offline."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, finding in findings.items():
-        path = folder / f"{name}.html"
-        finding.figure.write_html(
-            path, include_plotlyjs="directory", config={"displayModeBar": False, "typesetMath": False}
-        )
-        paths.append(path)
-    return paths
 
 
 def _clip(text: str, size: int = 160) -> str:

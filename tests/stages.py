@@ -48,6 +48,10 @@ def nbval() -> None:
     pytest("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "120", "-p", "no:randomly", "notebooks/figures")
 
 
+def figures() -> None:
+    run(PYTHON, "notebooks/figures/rebuild.py", "--check")
+
+
 def browser() -> None:
     if not Path(CHROMIUM).exists():
         if IN_CI:
@@ -75,7 +79,7 @@ def wheel() -> None:
 
 
 STAGES: dict[str, Callable[[], None]] = {
-    stage.__name__: stage for stage in (lint, types, unit, marimo, nbval, browser, wheel)
+    stage.__name__: stage for stage in (lint, types, unit, marimo, nbval, figures, browser, wheel)
 }
 
 
