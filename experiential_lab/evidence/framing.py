@@ -48,6 +48,7 @@ class Frames(NamedTuple):
     """`lines`, `list` or `object`."""
     records: list[Framed]
     data: bytes = b""
+    """The file, where it is a list that can be read as one value."""
 
     def as_one(self) -> Framed:
         """The whole file as one record, for a format whose unit is a file that happens to be a list."""
@@ -101,7 +102,7 @@ def _is_one_value(data: bytes) -> bool:
         return b"\n" not in data.strip()
     except msgspec.DecodeError:
         try:  # NaN and infinity are JSON to the standard library alone
-            json.loads(data)
+            json.loads(data, parse_int=str)
         except (ValueError, RecursionError):
             return False
     return True
@@ -114,7 +115,7 @@ def _damaged_or_lines(data: bytes, start: int) -> Frames:
         elements, is_whole = _elements_one_by_one(data, start)
         is_cut = lines[0].reason and 2 * read <= len(lines)  # else lines of lists
         if (is_whole or is_cut) and not all(element.reason for element in elements):
-            return Frames("list", elements, data if is_whole else b"")
+            return Frames("list", elements, data if is_whole and _is_one_value(data[start:]) else b"")
     if not read:
         first = lines[0]
         raise TraceFormatError(

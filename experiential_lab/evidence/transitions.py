@@ -73,7 +73,7 @@ def ledger_of(trace: Trace) -> Ledger:
         if event.kind == "call" and not event.aside
     ]
     acting, in_turn, ids = {run for run, _ in calls}, Counter(calls), Counter(call_id for _, call_id in calls)
-    is_said = any(event.text == trace.task and event.kind in ("task", "user") for event in trace.events)
+    is_said = any(event.text == trace.task and _is_request(event) for event in trace.events)
     main = _Pairing(None if is_said else trace.task, trace.task, ids)
     branches = {"": main}
     steps: list[_Step] = []
@@ -93,6 +93,10 @@ def ledger_of(trace: Trace) -> Ledger:
     for pairing in branches.values():
         pairing.close("terminal_no_observation")
     return _ledger(trace, steps, list(branches.values()))
+
+
+def _is_request(event: Event) -> bool:
+    return event.kind in ("task", "user") or event.aside == "sidechain_prompt"
 
 
 class _Run:
@@ -144,7 +148,9 @@ class _Pairing:
         self.turn_recent: str | None = None
         self.turn_steps: list[_Step] = []
         self.turn_texts: list[str] = []
-        self.turn_results: list[Event] = []  # of the turn, without an id that declares something
+        self.turn_results: list[
+            tuple[Event, int]
+        ] = []  # of the turn, without an id that declares something; the last step before
         self.turn_used: dict[str, list[_Step]] = {}  # id -> calls of the turn that carry it
         self.reasoning: list[Event] = []
         self.open: dict[str, _Step] = {}
@@ -269,7 +275,7 @@ class _Pairing:
     def _result(self, event: Event) -> None:
         call_id = event.call_id
         if call_id is None or (call_id in self.turn_used and self.turn_used[call_id][0].repeats):
-            self.turn_results.append(event)
+            self.turn_results.append((event, self.turn_steps[-1].ordinal if self.turn_steps else -1))
             return
         step = self.open.pop(call_id, None)
         if step is None:
@@ -289,37 +295,33 @@ class _Pairing:
             return
         for step in calls:
             self.open.pop(step.event.call_id or "", None)
-        by_name: dict[str | None, tuple[list[_Step], list[Event]]] = {}
+        by_name: dict[str | None, tuple[list[_Step], list[tuple[Event, int]]]] = {}
         for step in calls:
             by_name.setdefault(step.event.tool, ([], []))[0].append(step)
         for result in self.turn_results:
-            by_name.setdefault(self._name(result), ([], []))[1].append(result)
+            by_name.setdefault(self._name(result[0]), ([], []))[1].append(result)
         nameless = by_name.pop(None, ([], []))[1]
         for some, results in by_name.values():
-            if len(some) == len(results):
-                for step, result in zip(some, results, strict=True):
-                    self._observe(step, result, "name_order")
-            else:
-                self.left += [(result, "orphan_result") for result in results]
-                if results:
-                    self._leave_out(some)
+            self._pair_in_order(some, results, "name_order")
         rest = [step for step in calls if not step.outcome]
         open_calls = [step for step in self.turn_steps if step.event.kind == "call" and step.observation is None]
-        if rest == open_calls and len(rest) == len(nameless) == 1:
-            self._observe(rest[0], nameless[0], "order_only")
-        else:
-            self.left += [(result, "orphan_result") for result in nameless]
-            if nameless:
-                self._leave_out(rest)
+        self._pair_in_order(rest, nameless, "order_only" if rest == open_calls and len(rest) == 1 else "")
+
+    def _pair_in_order(self, calls: list[_Step], results: list[tuple[Event, int]], pairing: str) -> None:
+        """Pairs as many results as calls one by one, each after its call; else none of them."""
+        fits = bool(pairing) and len(calls) == len(results)
+        if fits and all(step.ordinal <= last for step, (_, last) in zip(calls, results, strict=True)):
+            for step, (result, _) in zip(calls, results, strict=True):
+                self._observe(step, result, pairing)
+        elif results:
+            self.left += [(result, "orphan_result") for result, _ in results]
+            for step in calls:
+                step.outcome = "ambiguous_order"
 
     def _name(self, result: Event) -> str | None:
         """The declared name of a result, or that of all the calls of its turn which share its id."""
         names = {step.event.tool for step in self.turn_used.get(result.call_id or "", ())}
         return result.tool or (names.pop() if len(names) == 1 else None)
-
-    def _leave_out(self, steps: list[_Step]) -> None:
-        for step in steps:
-            step.outcome = "ambiguous_order"
 
     def _observe(self, step: _Step, event: Event, pairing: str) -> None:
         step.pair(event, pairing)

@@ -63,15 +63,10 @@ class _Chat(NamedTuple):
 
 def _read(source: Source, *, name: str) -> Imported:
     """Every conversation of a source, as traces."""
+    if source.frames.layout == "list" and any(_role(record.value) in ROLES for record in source.frames.records):
+        return _bare_list(source, name)
     good, rejected = source.readable()
-    records = len(source.frames.records)
     chats = []
-    if _is_bare_list(source):
-        good, chats = [], [_bare_list(source)]
-        rejected = [
-            source.rejected(each, each.reason) for each in chats[0].parts and source.frames.records if each.reason
-        ]
-        records = records if chats[0].parts else 1
     for record in good:
         chat = (_tau if name == "tau_bench" else _chat)(record)
         if chat is None or not any(_role(message) in ROLES for message in chat.messages):
@@ -79,21 +74,27 @@ def _read(source: Source, *, name: str) -> Imported:
         else:
             chats.append(chat)
     rejected.sort(key=lambda each: each.record)
-    return Imported(traces=tuple(_traces(source, name, chats)), records=records, rejected=tuple(rejected))
+    return Imported(
+        traces=tuple(_traces(source, name, chats)), records=len(source.frames.records), rejected=tuple(rejected)
+    )
 
 
-def _is_bare_list(source: Source) -> bool:
-    return source.frames.layout == "list" and any(_role(record.value) in ROLES for record in source.frames.records)
-
-
-def _bare_list(source: Source) -> _Chat:
+def _bare_list(source: Source, name: str) -> Imported:
     """The one conversation of a file that is a list of messages."""
-    good = tuple(record for record in source.frames.records if not record.reason)
-    if len(good) == len(source.frames.records):
-        one = source.frames.as_one()
-        return _Chat(one, "", one.value)
-    messages = [record.value for record in good]
-    return _Chat(good[0]._replace(raw=b"\n".join(record.raw for record in good)), "", messages, parts=good)
+    good = [record for record in source.frames.records if not record.reason]
+    rejected = [source.rejected(record, record.reason) for record in source.frames.records if record.reason]
+    chat = _Chat(source.frames.as_one(), "", [record.value for record in good])
+    if rejected or not source.frames.data:
+        joined = good[0]._replace(raw=b"\n".join(record.raw for record in good))
+        chat = chat._replace(record=joined, parts=tuple(good))
+    is_ours = not _is_foreign(chat.messages)
+    if not is_ours:
+        rejected += [source.rejected(record, "unknown_shape") for record in chat.parts or [chat.record]]
+    return Imported(
+        traces=tuple(_traces(source, name, [chat] if is_ours else [])),
+        records=len(source.frames.records) if chat.parts else 1,
+        rejected=tuple(sorted(rejected, key=lambda each: each.record)),
+    )
 
 
 def _chat(record: Framed) -> _Chat | None:
