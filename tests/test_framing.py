@@ -155,7 +155,7 @@ def test_an_empty_file_is_refused(data: bytes):
         frame(data)
 
 
-@pytest.mark.parametrize("data", [b"\0" * 9, b"PK\x03\x04\0\0", json.dumps({"a": 1}).encode("utf-16")])
+@pytest.mark.parametrize("data", [b"\0" * 9, b"\x89PNG\r\n\0", json.dumps({"a": 1}).encode("utf-16")])
 def test_a_binary_file_is_refused(data: bytes):
     with pytest.raises(TraceFormatError, match="binary"):
         frame(data)

@@ -175,3 +175,13 @@ def test_the_offsets_of_a_list_count_bytes_of_the_file():
     for record in frame(data).records:
         here = Place(digest_of(data), record.offset, record.raw)
         assert open_span(data, here.span(here.value(record.value["a"], "/a"))) == record.value["a"]
+
+
+def test_a_span_goes_down_one_pointer_a_decoding_layer_and_opens_again():
+    inner = json.dumps({"messages": [{"content": "caf\u00e9 \u2028"}]})
+    raw = json.dumps({"input": inner}).encode()
+    place = Place("sha256:s", 0, raw).into(inner, "/input")
+    span = place.span(place.value("caf\u00e9 \u2028", "/messages/0/content"))
+    assert span.pointers == ("/input", "/messages/0/content")
+    assert (span.offset, span.size) == (0, len(raw))
+    assert open_span(raw, span) == "caf\u00e9 \u2028"

@@ -21,7 +21,7 @@ import msgspec
 import polars as pl
 
 from experiential_lab.evidence.frames import conservation_frame, ledger_frame, rejected_frame, set_aside_frame
-from experiential_lab.evidence.framing import Frames, frame
+from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose
 from experiential_lab.evidence.importers.format import Source
 from experiential_lab.evidence.lineage import lineages_of, opening_key
@@ -124,16 +124,19 @@ class Corpus:
         Raises:
             IntegrityError: the source's bytes, or the text in them, are not what was recorded.
         """
-        return open_span(unpacked(self.get(span.source)), span)
+        return open_span(unpacked(self.get(span.source), span.member), span)
 
     def verify(self, found: Verification) -> Verification:
         """`found`, and each span of each transition that does not open to the text that was imported."""
-        sources = {info.digest: unpacked(self.get(info.digest)) for info in self.sources}
+        opened: dict[tuple[str, str], bytes] = {}
         problems = list(found.problems)
         for each in self.transitions:
             for span in (each.action_span, each.observation_span):
+                place = (span.source, span.member)
                 try:
-                    open_span(sources[span.source], span)
+                    if place not in opened:
+                        opened[place] = unpacked(self.get(span.source), span.member)
+                    open_span(opened[place], span)
                 except (IntegrityError, LookupError) as error:
                     problems.append(Problem(artifact=each.transition_id, problem=str(error)))
         return msgspec.structs.replace(found, problems=tuple(problems))
@@ -343,11 +346,11 @@ def read_file(path: Path, declared: Declared) -> File:
 
 
 def _understood(path: str, data: bytes, declared: Declared) -> File:
-    frames = frame(unpacked(data))
+    frames = frame(data)
     is_export = any(isinstance(r.value, dict) and GENERATED in r.value for r in frames.records[:1])
     format, rule = choose(frames, declared.format)
     if declared.limit is not None:
-        frames = Frames(frames.layout, frames.records[: declared.limit], frames.data)
+        frames = frames._replace(records=frames.records[: declared.limit])
     digest = digest_of(data)
     imported = format.read(Source(digest, path, frames))
     info = SourceInfo(

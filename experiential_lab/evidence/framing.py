@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from experiential_lab.evidence.spans import ZIP, members, unpacked
 from experiential_lab.records import TraceFormatError
 
 BOM = b"\xef\xbb\xbf"
@@ -41,11 +42,13 @@ class Framed(NamedTuple):
     raw: bytes
     value: Any
     reason: str = ""
+    member: str = ""
+    """Path inside a zip."""
 
 
 class Frames(NamedTuple):
     layout: str
-    """`lines`, `list` or `object`."""
+    """`lines`, `list`, `object`, or `zip`: the records of all its members."""
     records: list[Framed]
     data: bytes = b""
     """The file, where it is a list that can be read as one value."""
@@ -57,11 +60,29 @@ class Frames(NamedTuple):
 
 
 def frame(data: bytes) -> Frames:
-    """The records of one unpacked file, in order.
+    """The records of one file, in order; gzip and zip are unpacked.
 
     Raises:
-        TraceFormatError: the file is empty, binary, or neither JSON nor JSON lines.
+        TraceFormatError: the file is empty, binary, damaged, or neither JSON nor JSON lines.
+        LimitError: a zip unpacks to more than it may.
     """
+    if data.startswith(ZIP):
+        records = [record for name, inside in members(data) for record in _of_member(name, inside)]
+        if not records:
+            raise TraceFormatError("the zip is empty; nothing to import")
+        return Frames("zip", records)
+    return _frame(unpacked(data))
+
+
+def _of_member(name: str, data: bytes) -> list[Framed]:
+    """The records of one file of a zip. A file that holds none is one unreadable record: it does not cost the others."""
+    try:
+        return [record._replace(member=name) for record in _frame(data).records]
+    except TraceFormatError:
+        return [Framed(1, 0, data, None, "not_json", name)]
+
+
+def _frame(data: bytes) -> Frames:
     start = len(BOM) if data.startswith(BOM) else 0
     head = data[start : start + 4096].lstrip()
     if not head and not data[start:].strip():

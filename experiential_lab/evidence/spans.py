@@ -6,22 +6,28 @@
 - `open_span` reads the same text again from the source's bytes and compares its digest: what cannot be found again is an
   IntegrityError, never another text.
 
-Not covered: members of zip files, and several decoding layers (JSON text inside JSON text).
+- JSON text inside JSON text is another layer: `Place.into` goes down one, and a span holds one pointer a layer.
+
+Not covered: text that is encoded otherwise than as JSON inside JSON (a Python representation, base64).
 """
 
 import gzip
+import io
 import json
 import re
+import zipfile
 import zlib
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from experiential_lab.records import IntegrityError, Span, TraceFormatError
+from experiential_lab.records import IntegrityError, LimitError, Span, TraceFormatError
 
 GZIP = b"\x1f\x8b"
+ZIP = b"PK\x03\x04"
+ZIP_RATIO, ZIP_LEAST = 200, 64 << 20  # what a zip may unpack to: so many times its size, or so many bytes
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _LENIENT = json.JSONDecoder(parse_int=str)  # only where a value ends is asked: Python refuses to convert long integers
@@ -42,14 +48,25 @@ class Place(NamedTuple):
     source: str
     offset: int
     raw: bytes
+    """The bytes that pointers go into: the record, or the decoded text of a layer of it."""
+    member: str = ""
+    size: int = -1
+    """Bytes of the record, where `raw` is not the record itself."""
+    layers: tuple[str, ...] = ()
+
+    def into(self, text: str, pointer: str) -> "Place":
+        """The same record, one decoding layer down: `text` is the JSON text of the string at `pointer`."""
+        size = self.size if self.layers else len(self.raw)
+        return Place(self.source, self.offset, text.encode(), self.member, size, (*self.layers, pointer))
 
     def span(self, at: Text) -> Span:
         """The span of one text of this record."""
         return Span(
             source=self.source,
+            member=self.member,
             offset=self.offset,
-            size=len(self.raw),
-            pointers=(at.pointer,),
+            size=self.size if self.layers else len(self.raw),
+            pointers=(*self.layers, at.pointer),
             end=len(at.text),
             quote="sha256:" + sha256(at.text.encode()).hexdigest(),
             located=at.located,
@@ -60,6 +77,7 @@ class Place(NamedTuple):
         text = self.raw.decode()
         return Span(
             source=self.source,
+            member=self.member,
             offset=self.offset,
             size=len(self.raw),
             end=len(text),
@@ -72,8 +90,8 @@ class Place(NamedTuple):
             return Text(value, pointer)
         if isinstance(value, list) and value and all(map(_is_text_block, value)):
             if len(value) == 1:
-                return Text(value[0]["text"], f"{pointer}/0/text")
-            return Text("\n".join(block["text"] for block in value), pointer, "normalised")
+                return Text(_said(value[0]), f"{pointer}/0/{_said_in(value[0])}")
+            return Text("\n".join(map(_said, value)), pointer, "normalised")
         return Text(source_text(self.raw, pointer), pointer)
 
 
@@ -122,18 +140,41 @@ def _next(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def unpacked(data: bytes) -> bytes:
-    """`data` as it is, or what its gzip stream holds.
+def unpacked(data: bytes, member: str = "") -> bytes:
+    """`data` as it is, or what its gzip stream or that member of its zip holds.
 
     Raises:
-        TraceFormatError: the gzip stream is damaged or cut.
+        TraceFormatError: the gzip stream or the zip is damaged or cut.
+        LookupError: the zip has no such member.
     """
+    if member:
+        return dict(members(data))[member]
     if not data.startswith(GZIP):
         return data
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
         raise TraceFormatError(f"the gzip stream is damaged ({error}); pack the file again from its original") from None
+
+
+def members(data: bytes) -> list[tuple[str, bytes]]:
+    """Name and bytes of each file inside a zip, in its order. Nothing is written, so a name is a name and no path.
+
+    Raises:
+        TraceFormatError: the zip is damaged or cut.
+        LimitError: it unpacks to more than it may.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as pack:
+            infos = [info for info in pack.infolist() if not info.is_dir()]
+            size = sum(info.file_size for info in infos)
+            if size > max(ZIP_LEAST, ZIP_RATIO * len(data)):
+                raise LimitError(
+                    f"the zip unpacks to {size:,} bytes from {len(data):,}, more than {ZIP_RATIO} times its size; unpack it"
+                )
+            return [(info.filename, pack.read(info)) for info in infos]
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise TraceFormatError(f"the zip is damaged ({error}); pack the files again from their originals") from None
 
 
 def open_span(data: bytes, span: Span) -> str:
@@ -156,10 +197,18 @@ def open_span(data: bytes, span: Span) -> str:
 def _text_at(raw: bytes, span: Span) -> str:
     if not span.pointers:
         return raw.decode()[span.start : span.end]
-    (pointer,) = span.pointers
+    *layers, pointer = span.pointers
+    for layer in layers:
+        inside = json.loads(source_text(raw, layer))
+        if not isinstance(inside, str):
+            raise TypeError(f"the value at {layer} holds no further layer")
+        raw = inside.encode()
     text = source_text(raw, pointer)
     if span.located == "normalised":
-        return "\n".join(block["text"] for block in json.loads(text, parse_int=str))[span.start : span.end]
+        blocks = json.loads(text, parse_int=str)
+        if not all(map(_is_text_block, blocks)):
+            raise TypeError(f"the value at {pointer} is no list of text blocks")
+        return "\n".join(map(_said, blocks))[span.start : span.end]
     return (json.loads(text) if text.startswith('"') else text)[span.start : span.end]
 
 
@@ -167,8 +216,19 @@ def _is_text_block(block: object) -> bool:
     return (
         isinstance(block, dict)
         and block.get("type") in ("text", "input_text", "output_text", None)
-        and isinstance(block.get("text"), str)
+        and isinstance(block.get(_said_in(block)), str)
     )
+
+
+def _said_in(block: dict[str, Any]) -> str:
+    """Where a text block holds its text: the OpenTelemetry parts have the same type and another key."""
+    return "content" if "text" not in block and block.get("type") == "text" else "text"
+
+
+def _said(block: dict[str, Any]) -> str:
+    text = block[_said_in(block)]
+    assert isinstance(text, str)
+    return text
 
 
 def _steps(pointer: str) -> list[str]:

@@ -91,6 +91,8 @@ class Event(Record, kw_only=True):
     tool: str | None = None
     call_id: str | None = None
     """None: undeclared (an empty string and null too)."""
+    within: str | None = None
+    """Equal for an action and a result that stands inside the action's own record: a structural relation. None: none."""
     author: Author = "unknown"
     is_error: bool | None = None
     """Only what the format declares."""
@@ -124,6 +126,8 @@ class Trace(Record, kw_only=True):
     """The format says that the run ended."""
     usage: tuple[tuple[str, int], ...] | None = None
     """((kind of unit, count), ...) of leaf calls; None: unknown."""
+    cost_nusd: int | None = None
+    """Nano-dollars of leaf calls, as the source states them; None: unknown."""
     events: tuple[Event, ...]
 
 

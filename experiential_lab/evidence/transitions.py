@@ -7,6 +7,7 @@
   repeats inside its own turn declares nothing and is flagged.
 - Without ids: `name_order` when calls and results of one name in one turn are equal in number, `order_only` when one call of
   the turn is open and one nameless result is left.
+- A result without an id that stands inside its action's own record is `structural`.
 - A user's message answers the text of the turn before it; text beside calls has no reply of its own. What the harness wrote
   answers nothing; a synthetic message, an interruption or a boundary ends the wait.
 - `recent` is the last observation before the step's turn, and `task` the first request before it, so no byte of a step's
@@ -154,6 +155,7 @@ class _Pairing:
         self.turn_used: dict[str, list[_Step]] = {}  # id -> calls of the turn that carry it
         self.reasoning: list[Event] = []
         self.open: dict[str, _Step] = {}
+        self.within: dict[str, _Step] = {}
         self.answered: set[str] = set()
         self.repeated: set[str] = set()  # ids of the calls that stand in the branch which this one repeats
         self.is_prompted = False
@@ -168,6 +170,8 @@ class _Pairing:
         step.task, step.recent = self.task, self.turn_recent
         self.turn_steps.append(step)
         self.used["step"] += 1
+        if event.within is not None:
+            self.within[event.within] = step
         if event.kind == "text":
             if self.awaiting:
                 self.awaiting.outcome = "no_authored_reply"
@@ -274,6 +278,10 @@ class _Pairing:
 
     def _result(self, event: Event) -> None:
         call_id = event.call_id
+        inside = self.within.pop(event.within, None) if call_id is None and event.within is not None else None
+        if inside is not None:
+            self._answer_inside(inside, event)
+            return
         if call_id is None or (call_id in self.turn_used and self.turn_used[call_id][0].repeats):
             self.turn_results.append((event, self.turn_steps[-1].ordinal if self.turn_steps else -1))
             return
@@ -287,6 +295,16 @@ class _Pairing:
             self.left.append((event, "orphan_result"))
         else:
             self._observe(step, event, "explicit_id" if self.ids[call_id] == 1 else "explicit_id_scoped")
+
+    def _answer_inside(self, step: _Step, event: Event) -> None:
+        """A result that stands in its action's own record; the first one counts."""
+        if step.outcome:
+            self.left.append((event, "orphan_result"))
+            return
+        self._observe(step, event, "structural")
+        self.open.pop(step.event.call_id or "", None)
+        if self.awaiting is step:
+            self.awaiting = None
 
     def _pair_undeclared(self) -> None:
         """Pairs calls and results of the turn that declare no id: by name and order, or the only two that are left."""

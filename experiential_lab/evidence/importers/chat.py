@@ -212,7 +212,7 @@ class _Messages:
     """The events of one message list, in order."""
 
     def __init__(self, source: Source, chat: _Chat, branch: str) -> None:
-        self.place = Place(source.digest, chat.record.offset, chat.record.raw)
+        self.place = source.place(chat.record)
         self.source, self.chat, self.branch = source.digest, chat, branch
         self.turn, self.in_turn, self.acted, self.asked = 0, False, False, False
 

@@ -145,7 +145,7 @@ class _Session:
     def _line(self, line: _Line) -> list[Event]:
         value = line.value
         branch = self._branch(value)
-        build = _Builder(Place(self.source.digest, line.record.offset, line.record.raw), branch, value.get("timestamp"))
+        build = _Builder(self.source.place(line.record), branch, value.get("timestamp"))
         if value["type"] not in TALK:
             if value.get("subtype") == "compact_boundary":
                 return [build.event("boundary", build.record)]

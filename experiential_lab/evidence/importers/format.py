@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from experiential_lab.evidence.framing import Framed, Frames
+from experiential_lab.evidence.spans import Place
 from experiential_lab.evidence.trace import Imported, Rejected
 
 EXCERPT = 120  # code points of a text that a report shows
@@ -23,12 +24,16 @@ class Source(NamedTuple):
         return Rejected(
             reason=reason,
             source=self.digest,
-            path=self.path,
+            path=f"{self.path}#{record.member}" if record.member else self.path,
             record=record.number,
             offset=record.offset,
             size=len(record.raw),
             excerpt=record.raw[: 4 * EXCERPT].decode(errors="replace")[:EXCERPT],
         )
+
+    def place(self, record: Framed) -> Place:
+        """Where a record stands: what makes the spans of its texts."""
+        return Place(self.digest, record.offset, record.raw, record.member)
 
     def readable(self) -> tuple[list[Framed], list[Rejected]]:
         """The records that hold a value and are the first of their bytes, and the others with their reasons."""
