@@ -40,7 +40,12 @@ def look_up(store: Store, ident: str, corpus: Corpus | None) -> dict[str, Any]:
             return _trace(traces[found], corpus)
         sources = {info.digest.removeprefix("sha256:"): info for info in corpus.sources}
         if found := _only(plain, sources):
-            return {"kind": "source", **msgspec.to_builtins(sources[found]), "stored": store.has(sources[found].digest)}
+            return {
+                "kind": "source",
+                "path": corpus.names[f"sha256:{found}"],
+                **msgspec.to_builtins(sources[found]),
+                "stored": store.has(sources[found].digest),
+            }
     if receipt := find_receipt(store, plain):
         return _receipt(receipt, store)
     named = {digest.removeprefix("sha256:"): kind for kind, digest in _named(store)}
@@ -86,9 +91,8 @@ def _transition(each: Transition, corpus: Corpus) -> dict[str, Any]:
 
 def _opened(span: Span, corpus: Corpus) -> dict[str, Any]:
     """Where a text stands, and the text that stands there now."""
-    path = next((info.path for info in corpus.sources if info.digest == span.source), "")
     place = {
-        "path": path,
+        "path": corpus.names[span.source],
         "source": span.source,
         "offset": span.offset,
         "size": span.size,

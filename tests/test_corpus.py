@@ -4,12 +4,13 @@ import gzip
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from experiential_lab import Declared, Lab
-from experiential_lab.records import IntegrityError, NoEvidence, TraceFormatError, UsageError
+from experiential_lab.records import IntegrityError, LimitError, NoEvidence, TraceFormatError, UsageError
 
 
 def chat(number: int, said: str = "packed") -> str:
@@ -56,6 +57,13 @@ def test_law_11_evidence_is_a_function_of_the_set_of_sources(tmp_path: Path):
     assert first.corpus.digest == second.corpus.digest == third.corpus.digest
 
 
+def test_law_11_evidence_does_not_depend_on_what_a_file_is_called(tmp_path: Path):
+    labs = [Lab(tmp_path / name) for name in ("a", "b")]
+    for lab, name in zip(labs, ("one.jsonl", "two.jsonl"), strict=True):
+        lab.import_traces(written(tmp_path, chat(1) + "{broken\n", name))
+    assert labs[0].corpus.digest == labs[1].corpus.digest
+
+
 def test_known_bytes_are_added_once_and_their_second_name_is_logged(lab: Lab, tmp_path: Path):
     lab.import_traces(written(tmp_path, chat(1), "first.jsonl"))
     before = lab.corpus.digest
@@ -77,6 +85,81 @@ def test_a_grown_file_replays_what_was_known_and_old_step_ids_stay(lab: Lab, tmp
     assert old.items() <= now.items()
     assert len(now) == 3
     assert {row.reason for row in lab.corpus.set_aside} == {"replayed_history"}
+
+
+def test_a_grown_log_says_what_it_extends_and_which_steps_got_their_answer(lab: Lab, tmp_path: Path):
+    def line(uuid: str, kind: str, content: object) -> str:
+        about = {"uuid": uuid, "sessionId": "s", "type": kind, "timestamp": f"2026-01-01T00:00:{uuid}Z"}
+        return json.dumps(about | {"message": {"role": kind, "id": uuid, "content": content}}) + "\n"
+
+    old = line("01", "user", "List it") + line(
+        "02", "assistant", [{"type": "tool_use", "id": "t", "name": "ls", "input": {}}]
+    )
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "a b"}]
+    first = old + line("03", "user", result) + line("04", "assistant", "Two files")
+    lab.import_traces(written(tmp_path, first, "old.jsonl"))
+    ids = [each.transition_id for each in lab.corpus.transitions]
+    report = lab.import_traces(written(tmp_path, first + line("05", "user", "Thanks"), "new.jsonl"))
+    assert list(report.counts["extends"].values()) == [next(iter(lab.corpus.names))]
+    assert [(row["old"], row["new"]) for row in report.counts["changed"]] == [("terminal_no_observation", "user_reply")]
+    assert [each.transition_id for each in lab.corpus.transitions][: len(ids)] == ids
+    assert report.counts["set_aside"] == {}
+
+
+def test_a_secret_is_counted_and_placed_and_never_shown(lab: Lab, tmp_path: Path):
+    key = "AK" + "IA" + "ABCD1234" * 2
+    report = lab.import_traces(written(tmp_path, chat(1, said=f"the key is {key}")))
+    assert report.counts["secrets"] == {"AWS key id": 2}
+    place = report.secrets.row(0, named=True)
+    data = (tmp_path / "t.jsonl").read_bytes()
+    assert data[place["offset"] : place["offset"] + place["size"]].decode() == key
+    assert key not in str(report.secrets.to_dicts())
+
+
+def test_zip_members_are_read_and_their_spans_open(lab: Lab, tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as pack:
+        pack.writestr("../one.jsonl", chat(1))
+        pack.writestr("two.jsonl", chat(2) + "{broken\n")
+        pack.writestr("notes.bin", b"\x00\x01")
+    report = lab.import_traces(tmp_path / "t.zip")
+    assert (report.counts["transitions"], report.counts["records_rejected"]) == (4, {"not_json": 2})
+    assert sorted(report.rejected["path"]) == [f"{tmp_path / 't.zip'}#{name}" for name in ("notes.bin", "two.jsonl")]
+    assert lab.verify().ok
+    assert not (tmp_path / "one.jsonl").exists()
+
+
+def test_a_zip_that_unpacks_to_more_than_it_may_is_refused(lab: Lab, tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.writestr("big.jsonl", b" " * (80 << 20))
+    with pytest.raises(LimitError, match=r"bomb\.zip: the zip unpacks to 83,886,080 bytes"):
+        lab.import_traces(tmp_path / "bomb.zip")
+    assert not lab.path.exists()
+
+
+def test_a_resumed_session_replays_the_lines_that_it_copies(lab: Lab, tmp_path: Path):
+    def line(session: str, uuid: str, kind: str, text: str) -> str:
+        about = {
+            "uuid": uuid,
+            "sessionId": session,
+            "type": kind,
+            "slug": "s",
+            "timestamp": f"2026-01-01T00:00:{uuid[1:]}Z",
+        }
+        return json.dumps(about | {"message": {"role": kind, "content": text}}) + "\n"
+
+    def talk(session: str, *said: str) -> str:
+        return "".join(line(session, f"u{n:02d}", ("user", "assistant")[n % 2], text) for n, text in enumerate(said))
+
+    first = written(tmp_path, talk("one", "hi", "hello", "do it", "done", "thanks"), "a.jsonl")
+    second = written(tmp_path, talk("two", "hi", "hello", "do it", "done", "thanks", "more?", "no"), "b.jsonl")
+    digests = set()
+    for name, paths in (("x", (first, second)), ("y", (second, first))):
+        other = Lab(tmp_path / name)
+        other.import_traces(*paths)
+        assert sorted(each.observation for each in other.corpus.transitions) == ["do it", "no", "thanks"]
+        assert {row.reason for row in other.corpus.set_aside} == {"replayed_history"}
+        digests.add(other.corpus.digest)
+    assert len(digests) == 1
 
 
 def test_one_conversation_that_goes_on_otherwise_in_another_file_stays_in_its_lineage(lab: Lab, tmp_path: Path):
@@ -154,7 +237,7 @@ def test_a_read_only_workspace_is_refused_before_anything_is_read(lab: Lab, tmp_
     lab.path.chmod(0o555)
     with pytest.raises(UsageError, match="read-only"):
         lab.import_traces(written(tmp_path, chat(2), "b.jsonl"))
-    assert lab.corpus.sources[0].path.endswith("t.jsonl")
+    assert [Path(path).name for path in lab.corpus.names.values()] == ["t.jsonl"]
     lab.path.chmod(0o755)
 
 
@@ -182,7 +265,8 @@ def test_two_imports_at_once_both_count(lab: Lab, tmp_path: Path):
 def test_law_1_what_our_own_export_says_is_never_recorded(lab: Lab, tmp_path: Path):
     exported = json.dumps({"generated": "session export"}) + "\n" + chat(1)
     lab.import_traces(written(tmp_path, exported), written(tmp_path, chat(2), "real.jsonl"))
-    assert [info.origin for info in lab.corpus.sources if info.path.endswith("t.jsonl")] == ["simulated_environment"]
+    origins = {Path(lab.corpus.names[info.digest]).name: info.origin for info in lab.corpus.sources}
+    assert origins == {"t.jsonl": "simulated_environment", "real.jsonl": "recorded"}
     assert {entry.entry_id for entry in lab.index().snapshot.entries} == {
         each.transition_id for each in lab.corpus.transitions if "order 2" in (each.task or "")
     }

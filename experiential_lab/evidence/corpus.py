@@ -12,7 +12,7 @@ Not covered: the index and the split, which name the evidence that they were mad
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,29 +20,37 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import polars as pl
 
-from experiential_lab.evidence.frames import conservation_frame, ledger_frame, rejected_frame, set_aside_frame
+from experiential_lab.evidence.copies import settled
+from experiential_lab.evidence.frames import (
+    conservation_frame,
+    ledger_frame,
+    rejected_frame,
+    secrets_frame,
+    set_aside_frame,
+)
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose
 from experiential_lab.evidence.importers.format import Source
 from experiential_lab.evidence.lineage import lineages_of, opening_key
-from experiential_lab.evidence.spans import open_span, unpacked
+from experiential_lab.evidence.secrets import find_secrets
+from experiential_lab.evidence.spans import files_of, open_span, unpacked
 from experiential_lab.evidence.trace import Imported, LedgerRow, Origin, Rejected, SetAside, Trace, Transition
 from experiential_lab.evidence.transitions import Ledger, ledger_of
 from experiential_lab.records import (
     IntegrityError,
+    LimitError,
     NoEvidence,
     Record,
     Span,
     TraceFormatError,
     UsageError,
     digest_of,
-    short_id,
 )
 from experiential_lab.store import Problem, Store, Verification
 
 KIND = "evidence"
 GENERATED = "generated"  # the first record of our own exports says so under this key
-SUFFIXES = (".json", ".jsonl", ".gz")  # what is looked for below a directory
+SUFFIXES = (".json", ".jsonl", ".gz", ".zip", ".eval", ".traj")  # what is looked for below a directory
 USES = ("step", "observation", "context")
 R = TypeVar("R", bound=Record)
 Progress = Callable[[int, int, str], None]
@@ -53,14 +61,14 @@ class SourceInfo(Record, kw_only=True):
     """One file of the workspace, and the sums over it that no list repeats."""
 
     digest: str
-    path: str
-    """What the user called it when it first came."""
     format: str
     rule: str
     origin: Origin
     size_bytes: int
     limit: int | None = None
     """Only so many records, from the first, were asked for."""
+    extends: str | None = None
+    """Digest of the source whose bytes this one begins with: a log that has grown."""
     records: int
     events: int
     used: tuple[tuple[str, int], ...]
@@ -84,8 +92,10 @@ PARTS = {"traces": Trace, "transitions": Transition, "ledger": LedgerRow, "set_a
 class Corpus:
     """The evidence of a workspace. A part is read and decoded when it is first asked for."""
 
-    def __init__(self, digest: str, evidence: Evidence, get: Callable[[str], bytes]) -> None:
+    def __init__(self, digest: str, evidence: Evidence, get: Callable[[str], bytes], names: Mapping[str, str]) -> None:
         self.digest, self.evidence, self.get = digest, evidence, get
+        self.names = names
+        """{source digest: what the user called it when it first came}; in the log, and in no digest."""
 
     @property
     def sources(self) -> tuple[SourceInfo, ...]:
@@ -145,8 +155,11 @@ class Corpus:
 class ImportReport:
     """What became of every record, event and step of the sources that were given."""
 
-    def __init__(self, corpus: Corpus, given: Sequence[str], *, added: int) -> None:
-        self.corpus, self.added = corpus, added
+    def __init__(self, corpus: Corpus, given: Sequence[str], earlier: Corpus | None) -> None:
+        self.corpus = corpus
+        self.added = len(set(given) - {info.digest for info in earlier.sources} if earlier else set(given))
+        self.changed = _changed(earlier.ledger, corpus.ledger) if earlier else []
+        """Steps that were known before, and ended otherwise: (trace, step, old outcome, new outcome)."""
         self.sources = [info for info in corpus.sources if info.digest in set(given)]
         mine = {info.digest for info in self.sources}
         self.traces = [trace for trace in corpus.traces if trace.source in mine]
@@ -168,7 +181,17 @@ class ImportReport:
     @property
     def rejected(self) -> pl.DataFrame:
         """One row a record that could not be used."""
-        return rejected_frame(self._rejected)
+        return rejected_frame(self._rejected, self.corpus.names)
+
+    @property
+    def secrets(self) -> pl.DataFrame:
+        """One row a place in a given source that looks like a secret; never what stands there."""
+        return secrets_frame(
+            (self.corpus.names[info.digest], member, secret)
+            for info in self.sources
+            for member, data in files_of(self.corpus.get(info.digest))
+            for secret in find_secrets(data)
+        )
 
     @property
     def conservation(self) -> pl.DataFrame:
@@ -180,7 +203,7 @@ class ImportReport:
         rejected = Counter(row.source for row in self._rejected)
         return conservation_frame(
             {
-                "path": info.path,
+                "path": self.corpus.names[info.digest],
                 "source": info.digest,
                 "records": info.records,
                 "rejected": rejected[info.digest],
@@ -216,8 +239,23 @@ class ImportReport:
             "observation_kind": _counted(each.observation_kind for each in self.transitions),
             "observation_source": _counted(each.observation_source for each in self.transitions),
             "left_out": _counted(row.outcome for row in self.rows if row.transition_id is None),
-            "formats": [{"path": info.path, "format": info.format, "rule": info.rule} for info in self.sources],
+            "formats": [
+                {"path": self.corpus.names[info.digest], "format": info.format, "rule": info.rule}
+                for info in self.sources
+            ],
+            "extends": {info.digest: info.extends for info in self.sources if info.extends},
+            "changed": [dict(zip(("trace", "step", "old", "new"), row, strict=True)) for row in self.changed],
+            "secrets": _counted(self.secrets["kind"]),
         }
+
+
+def _changed(old: list[LedgerRow], new: list[LedgerRow]) -> list[tuple[str, int, str, str]]:
+    before = {(row.trace_id, row.step): row.outcome for row in old}
+    return [
+        (row.trace_id, row.step, before[row.trace_id, row.step], row.outcome)
+        for row in new
+        if before.get((row.trace_id, row.step), row.outcome) != row.outcome
+    ]
 
 
 class Declared(NamedTuple):
@@ -266,9 +304,8 @@ def import_files(
         row = store.latest("evidence_built") if store else None
         earlier = _corpus(store, str(row.fields["artifact"])) if store and row else None
         corpus, blobs = build_evidence(files, earlier)
-        known = {info.digest for info in earlier.sources} if earlier else set()
         given = [file.info.digest for file in files]
-        report = ImportReport(corpus, given, added=len(set(given) - known))
+        report = ImportReport(corpus, given, earlier)
         if not report.transitions:
             raise _no_transition(report)
         store = store or Store.open(workspace, create=True)
@@ -293,7 +330,7 @@ def _no_transition(report: ImportReport) -> NoEvidence:
     left = ", ".join(f"{count} {reason}" for reason, count in _counted(row.outcome for row in report.rows).items())
     first = report.sources[0]
     error = NoEvidence(
-        f"{first.path}: 0 transitions from {len(report.rows)} steps ({left or 'no step'}), read as {first.format}; "
+        f"{report.corpus.names[first.digest]}: 0 transitions from {len(report.rows)} steps ({left or 'no step'}), read as {first.format}; "
         "nothing was imported. A transition needs an action and what was answered to it"
     )
     error.report = report
@@ -313,7 +350,11 @@ def load_corpus(store: Store) -> Corpus:
 
 
 def _corpus(store: Store, digest: str) -> Corpus:
-    return Corpus(digest, store.load(digest, KIND, Evidence), store.get)
+    names: dict[str, str] = {}
+    for row in store.rows("evidence_built"):
+        for source, path in zip(row.fields["given"], row.fields["paths"], strict=True):
+            names.setdefault(source, path)
+    return Corpus(digest, store.load(digest, KIND, Evidence), store.get, names)
 
 
 def _expanded(paths: Iterable[str | Path]) -> list[Path]:
@@ -341,8 +382,8 @@ def read_file(path: Path, declared: Declared) -> File:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
         return _understood(str(path), data, declared)
-    except TraceFormatError as error:
-        raise TraceFormatError(f"{path}: {error}") from None
+    except (TraceFormatError, LimitError) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _understood(path: str, data: bytes, declared: Declared) -> File:
@@ -355,7 +396,6 @@ def _understood(path: str, data: bytes, declared: Declared) -> File:
     imported = format.read(Source(digest, path, frames))
     info = SourceInfo(
         digest=digest,
-        path=path,
         format=format.name,
         rule=rule,
         origin="simulated_environment" if is_export else declared.origin,
@@ -368,24 +408,25 @@ def _understood(path: str, data: bytes, declared: Declared) -> File:
     return File(path, data, declared, imported, info)
 
 
-def _again(info: SourceInfo, data: bytes) -> File:
+def _again(info: SourceInfo, corpus: Corpus) -> File:
     """A source of the workspace, read again as it was declared."""
-    file = _understood(info.path, data, Declared(info.format, info.origin, info.limit))
-    return file._replace(info=info)
+    declared = Declared(info.format, info.origin, info.limit)
+    file = _understood(corpus.names[info.digest], corpus.get(info.digest), declared)
+    return file._replace(info=msgspec.structs.replace(file.info, rule=info.rule))
 
 
 def build_evidence(files: list[File], earlier: Corpus | None) -> tuple[Corpus, list[bytes]]:
     """The evidence of all sources, and every blob that it needs."""
     every = {file.info.digest: file for file in files}
+    names = {file.info.digest: file.path for file in reversed(files)} | dict(earlier.names if earlier else {})
     for info in earlier.sources if earlier else ():
-        if info.digest in every:  # known bytes keep the name under which they first came
-            every[info.digest] = _renamed(every[info.digest], info.path)
-        else:
-            every[info.digest] = _again(info, earlier.get(info.digest) if earlier else b"")
+        if earlier and info.digest not in every:
+            every[info.digest] = _again(info, earlier)
     ordered = [every[digest] for digest in sorted(every)]
-    traces = _settled([trace for file in ordered for trace in file.imported.traces])
+    extends = _extensions(ordered)
+    traces = settled([trace for file in ordered for trace in file.imported.traces])
     ledgers = [ledger_of(trace) for trace in traces]
-    infos = [_summed(file.info, traces, ledgers) for file in ordered]
+    infos = [_summed(file.info, traces, ledgers, extends) for file in ordered]
     heads = [_head(trace) for trace in traces]
     parts: dict[str, Sequence[Record]] = {
         "traces": heads,
@@ -397,46 +438,21 @@ def build_evidence(files: list[File], earlier: Corpus | None) -> tuple[Corpus, l
     blobs = {name: _to_lines(part) for name, part in parts.items()}
     evidence = Evidence(sources=tuple(infos), **{name: digest_of(blob) for name, blob in blobs.items()})
     held = {digest_of(blob): blob for blob in blobs.values()} | {file.info.digest: file.data for file in ordered}
-    corpus = Corpus("", evidence, held.__getitem__)
+    corpus = Corpus("", evidence, held.__getitem__, names)
     vars(corpus).update(parts)  # what was just made need not be decoded again
     return corpus, list(held.values())
 
 
-def _renamed(file: File, path: str) -> File:
-    rejected = tuple(msgspec.structs.replace(each, path=path) for each in file.imported.rejected)
-    return file._replace(
-        imported=msgspec.structs.replace(file.imported, rejected=rejected),
-        info=msgspec.structs.replace(file.info, path=path),
-    )
-
-
-def _settled(traces: list[Trace]) -> list[Trace]:
-    """Traces with ids that differ: of two copies of one trace, the shorter one is a replay."""
-    by_id: dict[str, list[int]] = {}
-    for at, trace in enumerate(traces):
-        by_id.setdefault(trace.trace_id, []).append(at)
-    settled = list(traces)
-    for trace_id, places in by_id.items():
-        if len(places) == 1:
-            continue
-        longest = max(places, key=lambda at: (len(traces[at].events), -at))
-        for at in places:
-            trace = traces[at]
-            keys = tuple(sorted({*trace.keys, f"trace:{trace_id}"}))
-            if at == longest:
-                settled[at] = msgspec.structs.replace(trace, keys=keys)
-                continue
-            events = trace.events
-            if _contents(trace) == _contents(traces[longest])[: len(events)]:
-                events = tuple(msgspec.structs.replace(event, aside="replayed_history") for event in events)
-            settled[at] = msgspec.structs.replace(
-                trace, trace_id=short_id(trace_id, trace.source, str(at)), keys=keys, events=events
-            )
-    return settled
-
-
-def _contents(trace: Trace) -> list[tuple[str, str, str | None, str]]:
-    return [(event.kind, event.branch, event.tool, event.text) for event in trace.events]
+def _extensions(files: list[File]) -> dict[str, str]:
+    """{digest of a source: digest of the longest other one that it begins with, up to the end of a line}"""
+    found: dict[str, str] = {}
+    by_size = sorted(files, key=lambda file: len(file.data))
+    for at, file in enumerate(by_size):
+        for shorter in reversed(by_size[:at]):
+            if shorter.data.endswith(b"\n") and file.data.startswith(shorter.data) and file.data != shorter.data:
+                found[file.info.digest] = shorter.info.digest
+                break
+    return found
 
 
 def _head(trace: Trace) -> Trace:
@@ -446,10 +462,11 @@ def _head(trace: Trace) -> Trace:
     return msgspec.structs.replace(trace, keys=keys, events=())
 
 
-def _summed(info: SourceInfo, traces: list[Trace], ledgers: list[Ledger]) -> SourceInfo:
+def _summed(info: SourceInfo, traces: list[Trace], ledgers: list[Ledger], extends: Mapping[str, str]) -> SourceInfo:
     mine = [(trace, ledger) for trace, ledger in zip(traces, ledgers, strict=True) if trace.source == info.digest]
     return msgspec.structs.replace(
         info,
+        extends=extends.get(info.digest),
         events=sum(len(trace.events) for trace, _ in mine),
         used=tuple((use, sum(ledger.used[use] for _, ledger in mine)) for use in USES),
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from experiential_lab.evidence.secrets import Secret
 from experiential_lab.evidence.trace import LedgerRow, Rejected, SetAside, Trace, Transition
 
 LEDGER = {
@@ -72,6 +73,13 @@ REJECTED = {
     "offset": pl.Int64,
     "size": pl.Int64,
     "excerpt": pl.String,
+}
+SECRETS = {
+    "kind": pl.String,
+    "path": pl.String,
+    "member": pl.String,
+    "offset": pl.Int64,
+    "size": pl.Int64,
 }
 CONSERVATION = {
     "path": pl.String,
@@ -172,9 +180,28 @@ def set_aside_frame(rows: Iterable[SetAside]) -> pl.DataFrame:
     )
 
 
-def rejected_frame(rows: Iterable[Rejected]) -> pl.DataFrame:
-    """One row a record that could not be used, with its place."""
-    return _frame(REJECTED, ({name: getattr(row, name) for name in REJECTED} for row in rows))
+def rejected_frame(rows: Iterable[Rejected], names: Mapping[str, str]) -> pl.DataFrame:
+    """One row a record that could not be used, with its place. `names`: {source digest: path}"""
+    return _frame(
+        REJECTED,
+        (
+            {
+                "reason": row.reason,
+                "path": f"{names[row.source]}#{row.member}" if row.member else names[row.source],
+                "record": row.record,
+                "offset": row.offset,
+                "size": row.size,
+                "excerpt": row.excerpt,
+            }
+            for row in rows
+        ),
+    )
+
+
+def secrets_frame(found: Iterable[tuple[str, str, Secret]]) -> pl.DataFrame:
+    """One row a place that looks like a secret: (path, member, secret) each; what stands there is not in it."""
+    rows = ((each.kind, path, member, each.start, each.end - each.start) for path, member, each in found)
+    return pl.DataFrame(list(rows), schema=SECRETS, orient="row")
 
 
 def conservation_frame(rows: Iterable[Mapping[str, object]]) -> pl.DataFrame:

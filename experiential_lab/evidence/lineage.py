@@ -36,11 +36,17 @@ def opening_key(events: Iterable[Event]) -> str | None:
 def lineages_of(traces: Iterable[Trace]) -> dict[str, str]:
     """{trace id: lineage id}. A lineage is named after the least of its keys, so that it does not depend on order."""
     groups = _Groups()
-    keys_of = {trace.trace_id: trace.keys or (f"trace:{trace.trace_id}",) for trace in traces}
+    keys_of = {trace.trace_id: _links(trace) for trace in traces}
     for keys in keys_of.values():
         for key in keys:
             groups.unite(keys[0], key)
     return {trace_id: short_id("lineage", groups.root(keys[0])) for trace_id, keys in keys_of.items()}
+
+
+def _links(trace: Trace) -> list[str]:
+    """The keys of a trace; what it calls its parent is what the parent calls itself."""
+    keys = (re.sub("^parent:", "session:", key) for key in trace.keys)
+    return sorted(keys) or [f"trace:{trace.trace_id}"]
 
 
 def families_of(traces: Iterable[Trace], lineages: Mapping[str, str], threshold: Fraction) -> dict[str, str]:

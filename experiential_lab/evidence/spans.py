@@ -157,6 +157,11 @@ def unpacked(data: bytes, member: str = "") -> bytes:
         raise TraceFormatError(f"the gzip stream is damaged ({error}); pack the file again from its original") from None
 
 
+def files_of(data: bytes) -> list[tuple[str, bytes]]:
+    """What a source holds when it is unpacked: one file without a name, or the members of a zip."""
+    return members(data) if data.startswith(ZIP) else [("", unpacked(data))]
+
+
 def members(data: bytes) -> list[tuple[str, bytes]]:
     """Name and bytes of each file inside a zip, in its order. Nothing is written, so a name is a name and no path.
 

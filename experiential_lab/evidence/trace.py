@@ -136,7 +136,8 @@ class Rejected(Record, kw_only=True):
 
     reason: str
     source: str
-    path: str
+    member: str = ""
+    """Path inside a zip."""
     record: int
     """Number of the record in its file, from 1 (for lines: the line)."""
     offset: int
