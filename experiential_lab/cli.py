@@ -29,6 +29,7 @@ from rich.text import Text
 
 from experiential_lab.evaluation.oracle import make_desk_tools
 from experiential_lab.evidence.corpus import Declared, ImportReport
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import LabError, NoEvidence, UnsupportedError, Unverifiable, UsageError, digest_of
 from experiential_lab.retrieval.grounding import around, query_of
@@ -124,6 +125,14 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         f"{counts['transitions']:,} of {counts['steps']:,} steps are paired, in {counts['traces']:,} traces of "
         f"{counts['lineages']:,} lineages; {'✓ all sums hold' if holds else '✗ the sums do not hold'}"
     )
+    if secrets := counts["secrets"]:
+        _say(
+            f"looks like a secret: {_reasons(secrets)}; it is masked wherever text is shown, and stays in the stored bytes"
+        )
+    if counts["extends"]:
+        _say(
+            f"{len(counts['extends'])} files extend an earlier one; {len(counts['changed'])} known steps got another outcome"
+        )
     if report._rejected:
         _show_frame(report.rejected, "rejected records")
     if ledger:
@@ -539,13 +548,13 @@ def _say(line: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text that cannot steer a terminal: control signs and direction marks become visible."""
-    return CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+    """Text that cannot steer a terminal and shows no secret: control signs and direction marks become visible."""
+    return CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", masked(text))
 
 
 def _clip(text: str, size: int = 100) -> str:
-    line = _plain(" ".join(text[: 4 * size].split()))
-    return line if len(line) <= size and len(text) <= 4 * size else f"{line[: size - 1]}…"
+    line = " ".join(_plain(text).split())
+    return line if len(line) <= size else f"{line[: size - 1]}…"
 
 
 def _n(number: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.lab import Lab
 from experiential_lab.records import NoEvidence, Unverifiable, UsageError, short_id
@@ -214,5 +215,5 @@ def _ids(hits: Hits | Unverifiable) -> dict[str, Any]:
 
 
 def _clip(text: str, size: int = 160) -> str:
-    line = " ".join(text.split()) or "(empty result)"
+    line = " ".join(masked(text).split()) or "(empty result)"
     return line if len(line) <= size else f"{line[: size - 1]}…"

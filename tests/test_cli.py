@@ -265,3 +265,17 @@ def test_the_installed_script_and_the_module_are_one_program(tmp_path: Path):
         done = subprocess.run([*command, "show", "x", "-w", str(tmp_path / "none")], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
         assert "no workspace" in done.stderr
+
+
+def test_what_looks_like_a_secret_is_counted_and_masked_wherever_text_is_shown(xlab: Xlab, tmp_path: Path):
+    key = "sk-" + "proj-" + "a1B2" * 8
+    messages = [{"role": role, "content": f"{role} {key}"} for role in ("user", "assistant", "user")]
+    (tmp_path / "t.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    done = xlab("import", "t.jsonl", "--ledger")
+    assert "3 provider key" in done.out
+    xlab("index")
+    shown = [done, xlab("transitions"), xlab("nearest", "--action", "assistant", "--view", "all")]
+    shown.append(xlab("show", xlab("transitions", "--json").json[0]["id"]))
+    for each in shown:
+        assert "[provider key]" in each.out
+        assert key[:12] not in each.out

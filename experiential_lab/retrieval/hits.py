@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import polars as pl
 
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.retrieval.receipts import (
     Consumer,
     Disposition,
@@ -113,5 +114,5 @@ def _frame_row(hit: Hit, entry: Entry) -> tuple[Any, ...]:
 def _html_row(hit: Hit, entry: Entry) -> str:
     clip = "max-width:36em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
     texts = (dict(entry.key)["action"], entry.value)
-    cells = "".join(f'<td style="{clip}">{html.escape(text)}</td>' for text in texts)
+    cells = "".join(f'<td style="{clip}">{html.escape(masked(text))}</td>' for text in texts)
     return f"<tr><td>{hit.rank}</td><td>{hit.score}</td><td>{html.escape(entry.pairing)}</td>{cells}</tr>"

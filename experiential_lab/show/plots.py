@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 import polars as pl
 
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.trace import PAIRINGS
 from experiential_lab.records import Unverifiable
 from experiential_lab.retrieval.hits import Hits
@@ -801,8 +802,8 @@ _BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 
 def _text(text: str, limit: int | None = None) -> str:
-    """Foreign text for a label: one line, no markup, and no dollar sign, which plotly takes for a formula."""
-    line = _BLANK.sub(" ", text).strip()
+    """Foreign text for a label: one line, no secret, no markup, and no dollar sign, which plotly takes for a formula."""
+    line = _BLANK.sub(" ", masked(text)).strip()
     if limit is not None and len(line) > limit:
         line = line[:limit] + "…"
     return html.escape(line, quote=False).replace("$", "&#36;")

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from plotly.offline import get_plotlyjs
 
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.records import IntegrityError, Unverifiable, UsageError
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.receipts import RetrievalReceipt, join, verify, verify_durable
@@ -122,7 +123,7 @@ def _clipped(text: str) -> str:
     """A cell that shows as much as fits; an empty result is a result."""
     if not text:
         return '<td class="i">empty result</td>'
-    return f'<td class="c" title="{html.escape(text)}">{_text(text)}</td>'
+    return f'<td class="c" title="{_text(text)}">{_text(text)}</td>'
 
 
 def _table(head: str, body: str) -> str:
@@ -139,7 +140,7 @@ def pair_html(step: Mapping[str, Any], kicker: str = "") -> str:
     return (
         f'<div class="xl"><div class="k">{_text(kicker)}</div><div class="pair">'
         f'<div class="card"><div class="k">what was done: <b>{_text(name)}</b></div><div class="{kind} long">{_text(done)}</div>'
-        f'<div class="k clip" title="{html.escape(step["task"] or "")}">task: {_text(step["task"] or "unknown")}</div></div>'
+        f'<div class="k clip" title="{_text(step["task"] or "")}">task: {_text(step["task"] or "unknown")}</div></div>'
         f'<div class="card"><div class="k">what really followed: {followed}</div><div class="{kind} long">{answer}</div></div></div></div>'
     )
 
@@ -477,5 +478,5 @@ def _view(n: int, finding: Finding) -> str:
 
 
 def _text(text: str) -> str:
-    """Foreign text in HTML; a NUL, which no page may hold, is shown as its picture."""
-    return html.escape(text).replace("\0", "␀")
+    """Foreign text in HTML: what looks like a secret is masked, and a NUL, which no page may hold, is shown as its picture."""
+    return html.escape(masked(text)).replace("\0", "␀")

@@ -24,7 +24,7 @@ class Source(NamedTuple):
         return Rejected(
             reason=reason,
             source=self.digest,
-            path=f"{self.path}#{record.member}" if record.member else self.path,
+            member=record.member,
             record=record.number,
             offset=record.offset,
             size=len(record.raw),
