@@ -189,6 +189,13 @@ def split(
         f"{summary['families']} families of {summary['lineages']} lineages: {summary['fit']} fit, {summary['held_out']} held "
         f"out, at threshold {summary['threshold']}; the largest family holds {summary['largest_family_share']} of the traces"
     )
+    leak = summary["trace_level_leak"]
+    _say(
+        f"a split by single traces would leak: {leak['with_family_in_fit']} of its {leak['held_out_traces']} held-out traces "
+        "have a relative among the fit ones; this split has none"
+    )
+    for warning in summary["warnings"]:
+        _say(f"warning: {warning}")
 
 
 @app.command()

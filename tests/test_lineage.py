@@ -9,7 +9,7 @@ import pytest
 from evidence_cases import DATA, asks, chat, lines, read, says
 from hypothesis import example, given
 
-from experiential_lab.evidence.lineage import families_of, lineages_of, near_duplicates, opening_key, shingles, words
+from experiential_lab.evidence.lineage import families_of, lineages_of, near_duplicates, opening_key, shingles, sweep
 from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.records import Span, digest_of
 
@@ -57,7 +57,7 @@ def test_a_trace_without_keys_is_a_lineage_of_its_own():
 @example(["a b c", "a b c d"], Fraction(1, 2))
 @example(["", "a", "a b"], Fraction(1))
 def test_near_duplicates_are_exactly_the_pairs_that_comparing_all_of_them_finds(texts, threshold):
-    found = near_duplicates(texts, threshold)
+    found = [(one, other) for one, other, _ in near_duplicates(texts, threshold)]
     every = {
         frozenset((one, other))
         for one, other in itertools.combinations(texts, 2)
@@ -69,17 +69,17 @@ def test_near_duplicates_are_exactly_the_pairs_that_comparing_all_of_them_finds(
 
 def test_a_pair_at_the_very_threshold_is_near_and_below_it_is_not():
     one, other = "a b c d e f g h i j k", "a b c d e f g h i j k l"  # 9 of 10 shingles
-    assert near_duplicates([one, other], NINE_TENTHS) == [(one, other)]
+    assert near_duplicates([one, other], NINE_TENTHS) == [(one, other, NINE_TENTHS)]
     assert near_duplicates([one, other], NINE_TENTHS + Fraction(1, 10**9)) == []
     assert near_duplicates([one, other], Fraction(1)) == []
-    assert near_duplicates([one, other], Fraction(1, 10**9)) == [(one, other)]
+    assert near_duplicates([one, other], Fraction(1, 10**9)) == [(one, other, NINE_TENTHS)]
 
 
 def test_a_short_text_is_one_shingle_and_words_ignore_case_and_signs():
     assert shingles("Hello") == {"hello"}
     assert shingles("a b c d") == {"a b c", "b c d"}
     assert shingles("???") == {"???"}
-    assert words("Straße, ÉTÉ! 2nd_try") == ["strasse", "été", "2nd_try"]
+    assert shingles("Straße, ÉTÉ! 2nd_try") == {"strasse été 2nd_try"}
 
 
 def families(*traces: Trace, threshold: Fraction = NINE_TENTHS) -> list[str]:
@@ -162,3 +162,14 @@ def test_the_airline_file_has_50_lineages_of_4_trials(airline: Path):
     lineages = list(lineages_of(traces).values())
     assert len(set(lineages)) == 50
     assert {lineages.count(each) for each in lineages} == {4}
+
+
+@given(
+    st.lists(st.sampled_from(["a b c d e f g", "a b c d e f h", "a b c x y z", "x y z", "q"]), min_size=1, max_size=6)
+)
+def test_a_sweep_gives_at_each_threshold_what_that_threshold_alone_gives(tasks):
+    traces = [trace(f"t{at}", task=task) for at, task in enumerate(tasks)]
+    lineages = lineages_of(traces)
+    thresholds = [Fraction(tenths, 10) for tenths in range(3, 11)]
+    for threshold, families in sweep(traces, lineages, thresholds):
+        assert families == families_of(traces, lineages, threshold)

@@ -165,7 +165,21 @@ def test_the_summary_counts_families_and_their_sides():
         "threshold": 0.9,
         "traces": 4,
         "united": [],
+        "trace_level_leak": {"held_out_traces": 2, "with_family_in_fit": 1},
+        "warnings": [],
     }
+
+
+def test_a_family_of_more_than_half_of_the_traces_is_warned_of():
+    table = split_families([trace(name, "s") for name in "abc"] + [trace("d")])
+    assert [warning[:31] for warning in table.summary()["warnings"]] == ["one family holds 75% of the tra"]
+
+
+def test_a_split_by_single_traces_would_leak_the_trials_of_a_task():
+    trials = [trace(f"{task}{trial}", f"task:{task}") for task in "abcdefgh" for trial in range(4)]
+    leak = split_families(trials, held_out="0.25").trace_level_leak()
+    assert leak["held_out_traces"] == 8
+    assert leak["with_family_in_fit"] >= 6
 
 
 def test_the_rows_agree_with_lineages_and_families():

@@ -11,10 +11,11 @@ Not covered: paraphrases. Two wordings of one task below the threshold are two f
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from experiential_lab.evidence.trace import Event, Trace
+from experiential_lab.metrics import words
 from experiential_lab.records import short_id
 
 SHINGLE = 3  # words
@@ -51,6 +52,33 @@ def _links(trace: Trace) -> list[str]:
 
 def families_of(traces: Iterable[Trace], lineages: Mapping[str, str], threshold: Fraction) -> dict[str, str]:
     """{lineage id: family id}: lineages united by near-duplicate task texts."""
+    groups, by_text = _by_text(traces, lineages)
+    for one, other, _ in near_duplicates(list(by_text), threshold):
+        groups.unite(by_text[one], by_text[other])
+    return _named(groups)
+
+
+def sweep(
+    traces: Iterable[Trace], lineages: Mapping[str, str], thresholds: Sequence[Fraction]
+) -> list[tuple[Fraction, dict[str, str]]]:
+    """The families at each threshold, from the highest down: one threshold hides a cliff.
+
+    The pairs are sought once, at the lowest threshold.
+    """
+    groups, by_text = _by_text(traces, lineages)
+    pairs = near_duplicates(list(by_text), min(thresholds))
+    pairs.sort(key=lambda pair: -pair[2])
+    found, at = [], 0
+    for threshold in sorted(thresholds, reverse=True):
+        while at < len(pairs) and pairs[at][2] >= threshold:
+            groups.unite(by_text[pairs[at][0]], by_text[pairs[at][1]])
+            at += 1
+        found.append((threshold, _named(groups)))
+    return found
+
+
+def _by_text(traces: Iterable[Trace], lineages: Mapping[str, str]) -> tuple["_Groups", dict[str, str]]:
+    """Lineages united by equal task texts, and {task text: one of its lineages}."""
     groups = _Groups()
     by_text: dict[str, str] = {}
     for trace in traces:
@@ -59,14 +87,11 @@ def families_of(traces: Iterable[Trace], lineages: Mapping[str, str], threshold:
         text = trace.statement if trace.statement is not None else trace.task
         if text and text.strip():
             groups.unite(lineage, by_text.setdefault(" ".join(words(text)) or text.strip(), lineage))
-    for one, other in near_duplicates(list(by_text), threshold):
-        groups.unite(by_text[one], by_text[other])
+    return groups, by_text
+
+
+def _named(groups: "_Groups") -> dict[str, str]:
     return {lineage: short_id("family", groups.root(lineage)) for lineage in groups.parent}
-
-
-def words(text: str) -> list[str]:
-    """The words of a text, case-folded."""
-    return re.findall(r"\w+", text.casefold())
 
 
 def shingles(text: str) -> frozenset[str]:
@@ -75,8 +100,8 @@ def shingles(text: str) -> frozenset[str]:
     return frozenset(" ".join(found[at : at + SHINGLE]) for at in range(max(1, len(found) - SHINGLE + 1)))
 
 
-def near_duplicates(texts: list[str], threshold: Fraction) -> list[tuple[str, str]]:
-    """Every pair of texts whose shingles have a Jaccard index of at least `threshold`; exact."""
+def near_duplicates(texts: list[str], threshold: Fraction) -> list[tuple[str, str, Fraction]]:
+    """Every pair of texts whose shingles have a Jaccard index of at least `threshold`, with the index; exact."""
     sets = [shingles(text) for text in texts]
     spread: dict[str, int] = defaultdict(int)
     for each in sets:
@@ -90,8 +115,9 @@ def near_duplicates(texts: list[str], threshold: Fraction) -> list[tuple[str, st
         prefix = rarest[: len(each) - -(-threshold.numerator * len(each) // threshold.denominator) + 1]
         for other in sorted({holder for shingle in prefix for holder in holders[shingle]}):
             shared = len(each & sets[other])
-            if Fraction(shared, len(each) + len(sets[other]) - shared) >= threshold:
-                pairs.append((texts[other], texts[at]))
+            either = len(each) + len(sets[other]) - shared
+            if shared * threshold.denominator >= threshold.numerator * either:
+                pairs.append((texts[other], texts[at], Fraction(shared, either)))
         for shingle in prefix:
             holders[shingle].append(at)
     return pairs

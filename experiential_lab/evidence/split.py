@@ -13,13 +13,22 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
+import polars as pl
+
 from experiential_lab.evidence.corpus import Corpus
-from experiential_lab.evidence.lineage import families_of, lineages_of
+from experiential_lab.evidence.lineage import families_of, lineages_of, sweep
 from experiential_lab.evidence.trace import Trace
 from experiential_lab.records import NoEvidence, Record, UsageError
 from experiential_lab.store import Store
 
 KIND = "lineage_table"
+WARNING = "one family holds {:.0%} of the traces: what is held out may be that family alone, and no interval is worth its name"
+SWEEP = {
+    "threshold": pl.Float64,
+    "families": pl.Int64,
+    "largest_family_share": pl.Float64,
+    "traces_with_relatives": pl.Int64,
+}
 Side = Literal["fit", "held_out"]
 
 
@@ -60,7 +69,19 @@ class LineageTable(Record, kw_only=True):
             "threshold": float(Fraction(self.threshold)),
             "traces": len(self.rows),
             "united": list(self.united),
+            "trace_level_leak": self.trace_level_leak(),
+            "warnings": [WARNING.format(largest / len(self.rows))] if 2 * largest > len(self.rows) else [],
         }
+
+    def trace_level_leak(self) -> dict[str, int]:
+        """What a split by single traces would leak: how many of its held-out traces would have a relative among the fit ones.
+
+        The traces are ranked by sha256(seed, trace) and as many are held out as here.
+        """
+        wanted = sum(row.split == "held_out" for row in self.rows)
+        ranked = sorted(self.rows, key=lambda row: _rank(self.seed, row.trace_id))
+        fit = {row.family for row in ranked[wanted:]}
+        return {"held_out_traces": wanted, "with_family_in_fit": sum(row.family in fit for row in ranked[:wanted])}
 
 
 class Current(NamedTuple):
@@ -100,6 +121,22 @@ def _keep(store: Store, corpus: Corpus, table: LineageTable) -> Current:
     digest = store.keep(KIND, table, inputs={"evidence": corpus.digest})
     store.append("split_made", artifact=digest)
     return Current(digest, table)
+
+
+def _rank(seed: int, name: str) -> bytes:
+    return sha256(f"{seed}:{name}".encode()).digest()
+
+
+def sweep_frame(traces: list[Trace]) -> pl.DataFrame:
+    """Families at each threshold from 0.30 to 1.00: how many, the share of the largest, and how many traces have a relative."""
+    lineages = lineages_of(traces)
+    thresholds = [Fraction(hundredths, 100) for hundredths in range(30, 101, 5)]
+    rows = []
+    for threshold, families in reversed(sweep(traces, lineages, thresholds)):
+        sizes = Counter(families[lineages[trace.trace_id]] for trace in traces)
+        related = sum(size for size in sizes.values() if size > 1)
+        rows.append((float(threshold), len(sizes), round(max(sizes.values()) / len(traces), 4), related))
+    return pl.DataFrame(rows, schema=SWEEP, orient="row")
 
 
 def ratio(value: float | str | Fraction, name: str, *, at_most_one: bool) -> Fraction:
@@ -150,7 +187,7 @@ def split_families(
             side[families[lineages[trace_id]]] = split
     wanted = max(1, min(len(names) - 1, int(share * len(names) + Fraction(1, 2))))
     wanted -= sum(chosen == "held_out" for chosen in side.values())
-    for family in sorted(names, key=lambda name: sha256(f"{seed}:{name}".encode()).digest()):
+    for family in sorted(names, key=lambda name: _rank(seed, name)):
         if family not in side:
             side[family] = "held_out" if wanted > 0 else "fit"
             wanted -= 1
