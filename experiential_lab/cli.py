@@ -442,6 +442,28 @@ def show(
 
 
 @app.command()
+def forget(
+    source: Annotated[str, typer.Argument(help="The digest of a source, or its beginning.")],
+    why: Annotated[str, typer.Option(help="The reason, for the log.")],
+    workspace: Workspace = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the bytes of a source and all that was made from them; a tombstone stays in the log."""
+    lab = Lab(workspace)
+    shown = lab.show(source)
+    if shown["kind"] != "source":
+        raise UsageError(f"{source} is a {shown['kind']}; only a source can be forgotten")
+    removed = lab.forget(shown["digest"], why=why)
+    if as_json:
+        _json({"source": shown["digest"], "removed": removed, "sources": len(lab.corpus.sources)})
+    else:
+        _say(
+            f"{shown['path']} is gone, with {len(removed) - 1} things that were made from it; {len(lab.corpus.sources)} "
+            "sources stay. An index, or a receipt, that needed it is unverifiable: run xlab index"
+        )
+
+
+@app.command()
 def verify(workspace: Workspace = HERE, as_json: AsJson = False) -> None:
     """Read every file of the workspace and every cited span again."""
     found = Lab(workspace).verify()

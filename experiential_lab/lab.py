@@ -8,9 +8,16 @@ from typing import Any
 
 import polars as pl
 
-from experiential_lab.evidence.corpus import Corpus, Declared, ImportReport, Progress, import_files, load_corpus
+from experiential_lab.evidence.corpus import (
+    Corpus,
+    Declared,
+    ImportReport,
+    Progress,
+    import_files,
+    load_corpus,
+)
 from experiential_lab.evidence.frames import ledger_frame, traces_frame, transitions_frame
-from experiential_lab.evidence.split import LineageTable, current_split, make_split, remake_split
+from experiential_lab.evidence.split import LineageTable, current_split, forget_source, make_split, remake_split
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.lookup import look_up
 from experiential_lab.records import NoEvidence, StaleError, UsageError
@@ -115,6 +122,10 @@ class Lab:
         """Whatever has that id or digest, ready for JSON. Raises as `look_up` does."""
         store = self.store
         return look_up(store, ident, self.corpus if store.latest("evidence_built") else None)
+
+    def forget(self, source: str, *, why: str) -> tuple[str, ...]:
+        """Remove a source, by its digest, and all that was made from it. Raises as `forget_source` does."""
+        return forget_source(self.store, source, why=why)
 
     def keep(self, hits: Hits) -> str:
         """Store the receipt of one retrieval; its digest opens it again."""

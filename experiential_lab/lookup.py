@@ -46,10 +46,11 @@ def look_up(store: Store, ident: str, corpus: Corpus | None) -> dict[str, Any]:
                 **msgspec.to_builtins(sources[found]),
                 "stored": store.has(sources[found].digest),
             }
+    if tomb := next((row for row in store.rows("forgotten") if _only(plain, _hex(row.fields["removed"]))), None):
+        return {"kind": "tombstone", "at": tomb.at, "actor": tomb.actor, **tomb.fields}
     if receipt := find_receipt(store, plain):
         return _receipt(receipt, store)
-    named = {digest.removeprefix("sha256:"): kind for kind, digest in _named(store)}
-    if found := _only(plain, named):
+    if found := _only(plain, _hex(_named(store))):
         kept = store.describe(f"sha256:{found}")
         return {"kind": kept.kind, "digest": f"sha256:{found}", "inputs": kept.inputs, "body": kept.body}
     raise NoEvidence(f"nothing has the id {ident!r}; ids are listed by xlab transitions and xlab import --ledger")
@@ -62,8 +63,12 @@ def _only(beginning: str, known: Iterable[str]) -> str | None:
     return beginning if beginning in found else found[0] if found else None
 
 
-def _named(store: Store) -> list[tuple[str, str]]:
-    return [(row.kind, str(row.fields["artifact"])) for row in store.rows() if "artifact" in row.fields]
+def _named(store: Store) -> list[str]:
+    return [str(row.fields["artifact"]) for row in store.rows() if "artifact" in row.fields]
+
+
+def _hex(digests: Iterable[str]) -> list[str]:
+    return [digest.removeprefix("sha256:") for digest in digests]
 
 
 def _transition(each: Transition, corpus: Corpus) -> dict[str, Any]:

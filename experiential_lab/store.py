@@ -48,6 +48,7 @@ KINDS = (
     "split_made",
     "index_built",
     "artifact_kept",
+    "forgotten",
     "log_tail_cut",
 )
 
@@ -348,6 +349,40 @@ class Store:
             return data if path.name == f"{name}.{digest_of(data)[7:23]}" else None
         return None
 
+    def forget(self, digest: str, *, why: str) -> tuple[str, ...]:
+        """Remove a blob, and every kept record that was built from it with its own parts; return their digests.
+
+        A part is an input whose name begins with `part:`; one that another record still owns stays. One row of the log is
+        the tombstone: it names what is gone and why, before anything goes.
+
+        Raises:
+            IntegrityError: the blob is not stored, or the log is damaged.
+            UsageError: the workspace cannot be written.
+        """
+        self._check_stored("forget", [("blob", digest)])
+        gone = {digest}
+        artifacts = {str(row.fields["artifact"]) for row in self.rows() if "artifact" in row.fields} - self.forgotten()
+        inputs = {artifact: self.inputs_of(artifact) for artifact in artifacts}
+        while True:
+            hit = {artifact for artifact in artifacts - gone if gone & set(inputs[artifact].values())}
+            if not hit:
+                break
+            gone |= hit
+            living = {part for artifact in artifacts - gone for part in _parts(inputs[artifact])}
+            gone |= {part for artifact in hit for part in _parts(inputs[artifact])} - living
+        removed = tuple(sorted(gone))
+        self.append("forgotten", source=digest, why=why, removed=list(removed))
+        for each in removed:
+            with self._writing("remove blob"):
+                self.path_of(each).unlink(missing_ok=True)
+        return removed
+
+    def forgotten(self) -> set[str]:
+        """The digests that were removed on purpose and not stored again."""
+        return {
+            each for row in self.rows("forgotten") for each in row.fields["removed"] if not self.path_of(each).exists()
+        }
+
     def verify(self) -> Verification:
         """Read every file of the workspace and name each one that is damaged, missing or unknown.
 
@@ -364,24 +399,30 @@ class Store:
             rows = self.rows()
         named = [(row.number, key, digest) for row in rows for key, digest in _named_digests(row.fields)]
         plain = {digest for _, key, digest in named if key != "artifact"}
+        gone = {each for row in rows if row.kind == "forgotten" for each in row.fields["removed"]}
         count = size = 0
         for path in sorted(Path(folder, name) for folder, _, names in os.walk(self.path) for name in names):
             artifact = path.relative_to(self.path).as_posix()
             try:
                 size += path.lstat().st_size
                 count += 1
-                problems += [Problem(artifact=artifact, problem=text) for text in self._faults(path, artifact, plain)]
+                problems += [
+                    Problem(artifact=artifact, problem=text) for text in self._faults(path, artifact, plain, gone)
+                ]
             except FileNotFoundError:
                 pass  # a temporary file or a cache entry went meanwhile
             except OSError as error:
                 problems.append(Problem(artifact=artifact, problem=f"cannot be read: {error.strerror}"))
         for number, key, digest in named:
-            if not self.has(digest):
+            if not self.has(digest) and digest not in gone:
                 problems.append(Problem(artifact=digest, problem=f"missing; row {number} of the log names it as {key}"))
         return Verification(artifacts=count, bytes=size, problems=tuple(problems))
 
-    def _faults(self, path: Path, artifact: str, plain: set[str]) -> Iterator[str]:
-        """Say what is wrong with one file. `plain`: digests whose bytes are never read as a kept record."""
+    def _faults(self, path: Path, artifact: str, plain: set[str], gone: set[str]) -> Iterator[str]:
+        """Say what is wrong with one file.
+
+        `plain`: digests whose bytes are never read as a kept record; `gone`: those that were removed on purpose.
+        """
         if artifact in ("lab.json", "HEAD", "log.jsonl") or re.fullmatch(r"cache/tmp/[0-9a-f]{16}\.tmp", artifact):
             return  # the first three hang together: `verify` checks them itself
         if re.fullmatch(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", artifact):
@@ -392,17 +433,17 @@ class Store:
                 yield str(error)
                 return
             if digest not in plain:  # an imported file may look like a kept record: its inputs say nothing
-                yield from self._missing_inputs(data)
+                yield from self._missing_inputs(data, gone)
         elif re.fullmatch(r"cache/[^/]+\.[0-9a-f]{16}", artifact):
             if (found := digest_of(path.read_bytes()))[7:23] != artifact[-16:]:
                 yield f"damaged cache entry: it holds {found}; delete it"
         else:
             yield "unknown file: no part of a workspace"
 
-    def _missing_inputs(self, data: bytes) -> Iterator[str]:
+    def _missing_inputs(self, data: bytes, gone: set[str]) -> Iterator[str]:
         with suppress(IntegrityError):  # plain bytes
             for name, digest in _decode(data, _Kept, "").inputs.items():
-                if not (_DIGEST.fullmatch(digest) and self.has(digest)):
+                if digest not in gone and not (_DIGEST.fullmatch(digest) and self.has(digest)):
                     yield f"its input {name}, {digest}, is missing"
 
     def _check_lab(self) -> None:
@@ -613,6 +654,11 @@ def _is_profile(value: Any) -> bool:
         case dict():
             return all(isinstance(key, str) and key.isascii() and _is_profile(item) for key, item in value.items())
     return False
+
+
+def _parts(inputs: Mapping[str, str]) -> set[str]:
+    """The digests of what a kept record owns."""
+    return {digest for name, digest in inputs.items() if name.startswith("part:")}
 
 
 def _named_digests(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -279,3 +279,14 @@ def test_what_looks_like_a_secret_is_counted_and_masked_wherever_text_is_shown(x
     for each in shown:
         assert "[provider key]" in each.out
         assert key[:12] not in each.out
+
+
+def test_forget_removes_a_source_and_show_opens_its_tombstone(desk: Xlab):
+    source = desk("show", desk("show", held_out(desk)["trace"], "--json").json["source"], "--json").json["digest"]
+    done = desk("forget", source[:20], "--why", "asked for", "--json").json
+    assert done["source"] == source
+    assert done["sources"] == 0
+    assert desk("show", source, "--json").json["kind"] == "tombstone"
+    assert desk("verify").code == 0
+    assert desk("nearest", "--action", "x", "--view", "all").code == 5
+    assert desk("forget", "f" * 12, "--why", "x").code == 3

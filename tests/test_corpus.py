@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from experiential_lab import Declared, Lab
-from experiential_lab.records import IntegrityError, LimitError, NoEvidence, TraceFormatError, UsageError
+from experiential_lab import Declared, Lab, Query, Unverifiable
+from experiential_lab.records import IntegrityError, LimitError, NoEvidence, StaleError, TraceFormatError, UsageError
+from experiential_lab.retrieval.receipts import verify_durable
 
 
 def chat(number: int, said: str = "packed") -> str:
@@ -284,3 +285,33 @@ def test_an_import_after_the_split_gives_new_traces_a_side_and_makes_the_index_s
     assert len(after) == 14
     with pytest.raises(Exception, match="the index is stale"):
         lab.current_index()
+
+
+def test_a_forgotten_source_leaves_a_tombstone_and_no_byte_of_its_text(lab: Lab, tmp_path: Path):
+    word = "zebrafish"
+    lab.import_traces(written(tmp_path, chat(1, said=word), "gone.jsonl"), written(tmp_path, chat(2), "stays.jsonl"))
+    lab.split(threshold=1)
+    hits = lab.index().view("all").nearest(Query(action="order", tool="lookup", arguments='{"id":1}'))
+    lab.keep(hits)
+    digest = next(digest for digest, path in lab.corpus.names.items() if path.endswith("gone.jsonl"))
+    removed = lab.forget(digest, why="asked for")
+    assert digest in removed
+    assert {each.observation for each in lab.corpus.transitions} == {"packed 2", "Thank you"}
+    assert lab.verify().problems == ()
+    assert not [path for path in lab.path.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+    assert lab.show(digest)["why"] == "asked for"
+    with pytest.raises(StaleError, match="stale"):
+        lab.current_index()
+    assert verify_durable(hits.receipt, lab.store) == Unverifiable(reason="missing")
+    assert len(lab.build_index().snapshot.entries) == 2
+
+
+def test_the_last_source_can_be_forgotten_and_imported_again(lab: Lab, tmp_path: Path):
+    path = written(tmp_path, chat(1))
+    lab.import_traces(path)
+    before = lab.corpus.digest
+    lab.forget(lab.corpus.sources[0].digest, why="a mistake")
+    assert lab.corpus.transitions == []
+    lab.import_traces(path)
+    assert lab.corpus.digest == before
+    assert lab.verify().ok

@@ -246,3 +246,10 @@ def test_the_airline_file_splits_into_fit_and_held_out_families(airline: Path):
     assert (summary["traces"], summary["lineages"]) == (200, 50)
     assert summary["fit"] + summary["held_out"] == summary["families"]
     assert summary["held_out"] == round(0.3 * summary["families"])
+
+
+def test_evidence_that_unites_all_families_into_one_holds_it_out_whole():
+    before = split_families([trace("a", task="one task"), trace("b", task="another one")], held_out="0.5")
+    after = split_families([trace("a", "s", task="one task"), trace("b", "s", task="another one")], earlier=before)
+    assert {row.split for row in after.rows} == {"held_out"}
+    assert len(after.united) == 1

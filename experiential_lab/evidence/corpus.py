@@ -46,7 +46,7 @@ from experiential_lab.records import (
     UsageError,
     digest_of,
 )
-from experiential_lab.store import Problem, Store, Verification
+from experiential_lab.store import LogRow, Problem, Store, Verification
 
 KIND = "evidence"
 GENERATED = "generated"  # the first record of our own exports says so under this key
@@ -309,15 +309,36 @@ def import_files(
         if not report.transitions:
             raise _no_transition(report)
         store = store or Store.open(workspace, create=True)
-        for blob in blobs:
-            store.put(blob)
-        inputs = {f"source {info.digest}": info.digest for info in corpus.sources}
-        inputs |= {name: getattr(corpus.evidence, name) for name in PARTS}
-        artifact = store.keep(KIND, corpus.evidence, inputs=inputs)
-        after = row.number if row else -1
-        if store.append_after(after, "evidence_built", artifact=artifact, given=given, paths=[f.path for f in files]):
-            corpus.digest = artifact
+        if _made_current(store, corpus, blobs, row, given=given, paths=[file.path for file in files]):
             return report
+
+
+def _made_current(store: Store, corpus: Corpus, blobs: list[bytes], after: LogRow | None, **fields: list[str]) -> bool:
+    """Stores the evidence and makes it the current one; False when another evidence became current meanwhile."""
+    for blob in blobs:
+        store.put(blob)
+    inputs = {f"source {info.digest}": info.digest for info in corpus.sources}
+    inputs |= {f"part:{name}": getattr(corpus.evidence, name) for name in PARTS}
+    corpus.digest = store.keep(KIND, corpus.evidence, inputs=inputs)
+    number = after.number if after else -1
+    return store.append_after(number, "evidence_built", artifact=corpus.digest, **fields) is not None
+
+
+def without_source(store: Store, digest: str) -> Corpus:
+    """The evidence of all other sources, which becomes the current one; the bytes of the source still stand.
+
+    Raises:
+        NoEvidence: no source has that digest.
+    """
+    while True:
+        row = store.latest("evidence_built")
+        earlier = load_corpus(store)
+        if digest not in {info.digest for info in earlier.sources}:
+            raise NoEvidence(f"no source has the digest {digest}; the JSON of xlab import names them")
+        rest = [_again(info, earlier) for info in earlier.sources if info.digest != digest]
+        corpus, blobs = build_evidence(rest, None)
+        if _made_current(store, corpus, blobs, row, given=[], paths=[]):
+            return corpus
 
 
 def _existing(workspace: Path) -> Store | None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from experiential_lab.evidence.corpus import Corpus
+from experiential_lab.evidence.corpus import Corpus, without_source
 from experiential_lab.evidence.lineage import families_of, lineages_of, sweep
 from experiential_lab.evidence.trace import Trace
 from experiential_lab.records import NoEvidence, Record, UsageError
@@ -97,6 +97,8 @@ def current_split(store: Store) -> Current | None:
     if row is None:
         return None
     digest = str(row.fields["artifact"])
+    if digest in store.forgotten():
+        return None
     return Current(digest, store.load(digest, KIND, LineageTable))
 
 
@@ -107,7 +109,7 @@ def make_split(
     return _keep(store, corpus, split_families(corpus.traces, threshold=threshold, held_out=held_out, seed=seed))
 
 
-def remake_split(store: Store, corpus: Corpus) -> Current | None:
+def remake_split(store: Store, corpus: Corpus, *, always: bool = False) -> Current | None:
     """The current table made again after an import, with its own parameters; None when nothing was split yet."""
     current = current_split(store)
     if current is None:
@@ -115,6 +117,17 @@ def remake_split(store: Store, corpus: Corpus) -> Current | None:
     old = current.table
     table = split_families(corpus.traces, threshold=old.threshold, held_out=old.held_out, seed=old.seed, earlier=old)
     return current if table.rows == old.rows else _keep(store, corpus, table)
+
+
+def forget_source(store: Store, digest: str, *, why: str) -> tuple[str, ...]:
+    """Removes a source and all that was made from it; evidence and split are made of the rest. Returns what is gone.
+
+    What needed the source is Unverifiable from then on: its receipts, and every earlier index. Raises as `without_source`.
+    """
+    corpus = without_source(store, digest)
+    if corpus.traces:
+        remake_split(store, corpus, always=True)
+    return store.forget(digest, why=why)
 
 
 def _keep(store: Store, corpus: Corpus, table: LineageTable) -> Current:
@@ -176,7 +189,7 @@ def split_families(
     lineages = lineages_of(traces)
     families = families_of(traces, lineages, limit)
     names = sorted(set(families.values()))
-    if len(names) < 2:
+    if len(names) < 2 and earlier is None:
         raise NoEvidence(
             f"Cannot split: {len(names)} family, needs 2; import traces of other tasks, or raise the threshold"
         )

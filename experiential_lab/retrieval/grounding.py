@@ -105,7 +105,8 @@ def _sources(corpus: Corpus) -> dict[str, str]:
 
 def keep_receipt(store: Store, receipt: RetrievalReceipt) -> str:
     """Stores a receipt, which otherwise lives in memory alone; returns its receipt digest, by which it is found again."""
-    artifact = store.keep("receipt", receipt)
+    inventory = receipt.visibility.artifact
+    artifact = store.keep("receipt", receipt, inputs={"inventory": inventory.digest} if inventory else {})
     store.append("artifact_kept", artifact=artifact, receipt=receipt.receipt_digest)
     return receipt.receipt_digest
 
