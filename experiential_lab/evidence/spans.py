@@ -14,7 +14,9 @@ Not covered: text that is encoded otherwise than as JSON inside JSON (a Python r
 import gzip
 import io
 import json
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -32,6 +34,9 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _LENIENT = json.JSONDecoder(parse_int=str)  # only where a value ends is asked: Python refuses to convert long integers
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
+
+
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)  # what a damaged zip makes its readers raise
 
 
 class Text(NamedTuple):
@@ -178,7 +183,7 @@ def members(data: bytes) -> list[tuple[str, bytes]]:
                     f"the zip unpacks to {size:,} bytes from {len(data):,}, more than {ZIP_RATIO} times its size; unpack it"
                 )
             return [(info.filename, pack.read(info)) for info in infos]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except (*_ZIP_ERRORS, RuntimeError, OSError, EOFError, ValueError) as error:
         raise TraceFormatError(f"the zip is damaged ({error}); pack the files again from their originals") from None
 
 
