@@ -615,6 +615,43 @@ def plot_costs(costs: pl.DataFrame, *, latency: bool = True, mode: Mode = "light
 _TOTALS = {"component": pl.String, "basis": pl.String, "cost_nusd": pl.Int64, "steps": pl.Int64, "unknown": pl.Int64}
 
 
+def plot_sweep(sweep: pl.DataFrame, *, threshold: float = 0.9, mode: Mode = "light") -> Finding:
+    """How many families there are at each threshold, a `sweep_frame`; the chosen threshold is marked.
+
+    The band is the chosen threshold plus and minus a tenth: a count that moves inside it hangs on one number.
+    """
+    hue, count = PALETTE[mode], dict(zip(sweep["threshold"], sweep["families"], strict=True))
+    near = [n for at, n in count.items() if abs(at - threshold) <= 0.1001]
+    here = sweep.filter((pl.col("threshold") - threshold).abs() < 0.0001)
+    families = here["families"].item() if here.height else near[0]
+    low, high = min(near), max(near)
+    title = (
+        f"{plural(families, 'family')} at threshold {threshold:.2f}, the same within a tenth of it"
+        if low == high
+        else f"{families:,} families at threshold {threshold:.2f}, but {low:,} to {high:,} within a tenth of it: the threshold matters"
+    ).replace("familys", "families")
+    share = max(sweep["largest_family_share"].to_list())
+    sentence = f"From {min(count):.2f} to {max(count):.2f} there are {min(count.values()):,} to {max(count.values()):,} families; the largest one ever holds {share:.0%} of the traces."
+    figure = go.Figure(layout={"template": template(mode), "height": 240, "margin": {"l": 8, "r": 12, "t": 8, "b": 46}})
+    figure.add_vrect(
+        x0=threshold - 0.1, x1=min(1.0, threshold + 0.1), fillcolor=rgba(hue["observed"], 0.1), line_width=0
+    )
+    figure.add_scatter(
+        x=sweep["threshold"].to_list(), y=sweep["families"].to_list(), mode="lines+markers",
+        line={"color": hue["observed"], "width": 2, "shape": "hv"}, marker={"size": 6, "color": hue["observed"]},
+        hovertemplate="threshold %{x:.2f}: %{y} families<extra></extra>",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[threshold], y=[families], mode="markers+text", text=[f"<b>{families:,}</b>"], textposition="top center",
+        marker={"size": 13, "color": hue["observed"]}, textfont={"size": 15, "color": hue["ink"]}, hoverinfo="skip",
+    )  # fmt: skip
+    top = max(count.values())
+    figure.update_xaxes(title="Jaccard of word 3-shingles at which two tasks are one family", range=[0.27, 1.03])
+    figure.update_yaxes(title="families", range=[0, 1.25 * top], rangemode="tozero", tickformat=",d", nticks=4)
+    _entitle(figure, title, f"Families by threshold · n = {number(len(count))} thresholds · the band is ± 0.10", mode)
+    return Finding(title, sentence, figure, sweep)
+
+
 class _Total(NamedTuple):
     component: str
     basis: str

@@ -1,0 +1,61 @@
+"""What an import holds, as the views of one page: formats, ledger, reasons by level, families by threshold, and traces."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from experiential_lab.evidence.corpus import ImportReport
+from experiential_lab.evidence.frames import traces_frame
+from experiential_lab.evidence.split import split_families, sweep_frame
+from experiential_lab.records import NoEvidence
+from experiential_lab.show.plots import Finding, plot_ledger, plot_sweep
+from experiential_lab.show.theme import Mode
+
+TRACES_SHOWN = 40
+REJECTED_SHOWN = 40
+LEVELS = {"record": "records_rejected", "event": "set_aside", "step": "left_out", "secret": "secrets"}
+
+
+class Contents(NamedTuple):
+    formats: pl.DataFrame
+    ledger: Finding
+    reasons: pl.DataFrame
+    """One row a level and reason: what was rejected, set aside or left out, and what looks like a secret."""
+    rejected: pl.DataFrame
+    sweep: Finding
+    leak: str
+    """What a split by single traces would leak, in one sentence."""
+    traces: pl.DataFrame
+
+
+def contents(report: ImportReport, *, threshold: str = "0.9", mode: Mode = "light") -> Contents:
+    """All views of an import. Nothing is written: the split that it speaks of is a thought."""
+    counts, corpus = report.counts, report.corpus
+    formats = [(Path(each["path"]).name, each["format"], each["rule"]) for each in counts["formats"]]
+    reasons = [(level, reason, n) for level, name in LEVELS.items() for reason, n in counts[name].items()]
+    rejected = report.rejected.with_columns(path=pl.col("path").str.split("/").list.last())
+    traces = traces_frame(corpus.traces, corpus.ledger, corpus.lineages, {})
+    return Contents(
+        formats=pl.DataFrame(formats, schema=dict.fromkeys(("file", "format", "rule"), pl.String), orient="row"),
+        ledger=plot_ledger(counts, report.ledger, mode=mode),
+        reasons=pl.DataFrame(
+            reasons, schema={"level": pl.String, "reason": pl.String, "count": pl.Int64}, orient="row"
+        ),
+        rejected=rejected.head(REJECTED_SHOWN),
+        sweep=plot_sweep(sweep_frame(corpus.traces), threshold=float(Fraction(threshold)), mode=mode),
+        leak=_leak(report, threshold),
+        traces=traces.select("name", "format", "steps", "transitions", "lineage", "task", "usage").head(TRACES_SHOWN),
+    )
+
+
+def _leak(report: ImportReport, threshold: str) -> str:
+    try:
+        leak = split_families(report.corpus.traces, threshold=threshold).trace_level_leak()
+    except NoEvidence as error:
+        return str(error)
+    return (
+        f"A split by single traces would leak: {leak['with_family_in_fit']} of its {leak['held_out_traces']} held-out "
+        "traces would have a relative among the fit ones; a split by families has none."
+    )
