@@ -121,6 +121,12 @@ def test_a_last_line_without_its_end_is_truncated():
     assert seen(frame(b'{"a":1}\n{"b":2}')) == [(1, ""), (2, "")]
 
 
+def test_scalars_among_the_elements_of_a_list_are_no_objects():
+    frames = frame(b'[12 ,{"a":NaN},null,"x,]",true]')
+    assert seen(frames) == [(1, "not_object"), (2, ""), (3, "not_object"), (4, "not_object"), (5, "not_object")]
+    assert [record.raw for record in frames.records] == [b"12", b'{"a":NaN}', b"null", b'"x,]"', b"true"]
+
+
 @pytest.mark.parametrize("data", [b'[{"a":NaN}]', b'[{"a":-Infinity},{"b":1}]', b'[\n{"a":NaN}\n]\n'])
 def test_nan_in_a_list_leaves_it_a_list(data: bytes):
     frames = frame(data)

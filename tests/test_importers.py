@@ -464,6 +464,23 @@ def test_a_conversation_that_forks_counts_its_start_once_and_sees_it_in_both():
     assert found.aside == {"replayed_history": 3}
 
 
+def test_a_shorter_list_after_the_longer_one_is_a_replay_too():
+    talk = [asks("q"), says("a"), asks("b"), says("c")]
+    found = read(lines(chat(*talk, conversation="c"), chat(*talk[:3], conversation="c")))
+    assert (found.outcomes, found.aside) == (["user_reply", "terminal_no_observation"], {"replayed_history": 3})
+
+
+def test_the_same_bytes_again_are_a_duplicate_record():
+    talk = chat(asks("q"), says("a"), asks("b"))
+    assert read(lines(talk, chat(asks("q")), talk)).rejected == [(3, "duplicate_record")]
+
+
+def test_the_id_of_a_message_is_no_id_of_its_legacy_call():
+    made = {"role": "assistant", "id": "msg_1", "function_call": {"name": "f", "arguments": "{}"}}
+    found = read(lines(chat(asks("q"), made, {"role": "function", "name": "f", "content": "r"})))
+    assert found.pairs == [("f {}", "name_order", "r")]
+
+
 def test_equal_messages_are_equal_whatever_a_server_wrote_beside_them():
     short = [asks("q"), says("a"), asks("b")]
     long = [asks("q"), says("a") | {"annotations": [], "refusal": None}, asks("b"), says("c"), asks("d")]
@@ -553,6 +570,12 @@ def test_a_block_that_is_written_twice_is_one_step():
     assert (found.pairs, found.aside) == ([('R {"n": 1}', "explicit_id", "one")], {"duplicate_view": 1})
 
 
+def test_equal_calls_without_an_id_are_two_calls():
+    twice = [spoken(uuid, "u", "m1", use(None, "R", {})) for uuid in ("a1", "a2")]
+    found = read(lines(typed("u", None, "go"), *twice))
+    assert found.outcomes == ["unanswered_call"] * 2
+
+
 def test_one_uuid_is_one_line_and_an_empty_one_is_none():
     same = [spoken("a", "u", "m", text(each)) for each in ("x", "y")]
     nameless = [spoken(None, "u", "n", text("z")), typed("", "a", "ok"), typed("", "a", "again")]
@@ -574,6 +597,27 @@ def test_an_edited_first_message_is_a_branch_and_answers_nothing():
     found = read(lines(*first, *edited))
     assert found.outcomes == ["terminal_no_observation", "user_reply"]
     assert [(said(each), each.task, each.recent) for each in found.transitions] == [("y", "go elsewhere", None)]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_lines_of_metadata_between_two_messages_keep_them_on_one_branch(is_late: bool):
+    start = [
+        typed("u", None, "go"),
+        spoken("a", "u", "m1", text("x")),
+        typed("v", "a", "yes"),
+        spoken("b", "v", "m2", text("y")),
+    ]
+    edited = [typed("e", "a", "no"), line("p", "e", "progress"), line("q", "p", "progress")]
+    edited = [*edited[1:], edited[0]] if is_late else edited  # the message may be written after what follows it
+    found = read(lines(*start, *edited, spoken("c", "q", "m3", text("z")), typed("w", "c", "end")))
+    assert found.pairs == [("x", "user_reply", "yes"), ("z", "user_reply", "end")]
+    assert [each.recent for each in found.transitions] == [None, "no"]
+
+
+def test_a_long_chain_of_metadata_is_walked_once():
+    chain = [line(f"p{at}", f"p{at - 1}" if at else "a", "progress") for at in range(20_000)]
+    found = read(lines(typed("u", None, "go"), spoken("a", "u", "m1", text("x")), *chain, typed("v", "p19999", "ok")))
+    assert found.pairs == [("x", "user_reply", "ok")]
 
 
 def test_a_file_that_never_names_parents_has_one_branch():
@@ -710,3 +754,4 @@ def test_usage_is_unknown_as_soon_as_one_message_states_none():
 
     assert usage({"input_tokens": 3}, {"input_tokens": 4}) == (("input_tokens", 7), ("model_messages", 2))
     assert usage({"input_tokens": 3}, None) is None
+    assert usage({"input_tokens": -1}) is usage({"input_tokens": 10**30}) is None

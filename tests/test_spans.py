@@ -86,6 +86,12 @@ def test_a_record_with_nan_still_quotes_its_values_exactly():
         source_text(raw, "/x/2")
 
 
+def test_a_record_with_nan_and_a_long_number_quotes_both():
+    raw = b'{"n":' + b"9" * 5_000 + b',"x":[NaN]}'
+    assert source_text(raw, "/n") == "9" * 5_000
+    assert source_text(raw, "/x") == "[NaN]"
+
+
 def test_numbers_longer_than_python_converts_and_deep_arguments_open_again():
     deep = "[" * 300 + "1" * 5_000 + "]" * 300
     for spelling in (deep, json.dumps(deep)):

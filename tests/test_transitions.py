@@ -218,6 +218,14 @@ def test_name_order_needs_as_many_results_as_calls_of_the_name_in_the_turn():
     assert outcomes(less) == ["ambiguous_order"] * 2
 
 
+def test_a_result_without_an_id_never_answers_a_later_call():
+    found = ledger(TASK, event("text", "t", turn="1"), result("early"), call("f"))
+    assert outcomes(found) == ["ambiguous_order"]
+    named = ledger(TASK, call("f"), result("1", None, "f"), result("2", None, "f"), call("f"))
+    assert outcomes(named) == ["ambiguous_order"] * 2
+    assert aside(named) == [("1", "orphan_result"), ("2", "orphan_result")]
+
+
 def test_name_order_stays_in_its_turn():
     found = ledger(TASK, call("f"), call("g", turn="2"), result("1", None, "f"))
     assert outcomes(found) == ["unanswered_call", "unanswered_call"]
@@ -324,6 +332,12 @@ def test_terminal_is_the_stop_marker_or_the_declared_end_and_unknown_at_an_open_
 def test_a_later_record_of_another_branch_says_nothing_about_the_end_of_this_one():
     found = ledger(TASK, event("text", "t", turn="1"), event("user", "u"), event("text", "x", turn="2", branch="side"))
     assert [each.terminal for each in found.transitions] == [None]
+
+
+def test_only_the_last_record_of_a_complete_trace_is_its_end():
+    side = (event("text", "x", turn="2", branch="side"), event("user", "y", branch="side"))
+    found = ledger(TASK, event("text", "t", turn="1"), event("user", "u"), *side, complete=True)
+    assert [each.terminal for each in found.transitions] == [None, True]
 
 
 def test_an_empty_result_is_an_observation_and_the_kinds_say_who_gave_it():

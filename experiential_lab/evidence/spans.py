@@ -19,7 +19,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ ZIP_RATIO, ZIP_LEAST = 200, 64 << 20  # what a zip may unpack to: so many times 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _LENIENT = json.JSONDecoder(parse_int=str)  # only where a value ends is asked: Python refuses to convert long integers
+_Members = list[msgspec.Raw] | dict[str, msgspec.Raw]
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
 
 
@@ -106,28 +107,46 @@ def source_text(raw: bytes, pointer: str) -> str:
     Raises:
         LookupError: there is no such value.
     """
+    steps = _steps(pointer)
+    if not steps:
+        return raw.decode()
+    outer, inner = (steps[0], steps[1:]) if len(steps) > 1 else (None, steps)
     try:
-        value = msgspec.Raw(raw)
-        for step in _steps(pointer):
-            if bytes(value).lstrip()[:1] == b"[":
-                value = _ARRAY.decode(value)[int(step)]
-            else:
-                value = _OBJECT.decode(value)[step]
+        value = _member(_container(raw, outer), inner[0])
+        for step in inner[1:]:
+            value = _member(_decoded(value), step)
         return bytes(value).decode()
     except (msgspec.DecodeError, ValueError):  # NaN and infinity are JSON to the standard library alone
-        return _lenient_text(raw.decode(), pointer)
+        text = _as_text(raw)
+        at, end = _next(text, 0), len(text)
+        for step in steps:
+            at, end = _places(text, at)[step]
+        return text[at:end]
 
 
-def _lenient_text(text: str, pointer: str) -> str:
-    at = _next(text, 0)
-    end = len(text) if not pointer else _LENIENT.raw_decode(text, at)[1]
-    for step in _steps(pointer):
-        at, end = {name: place for name, *place in _members(text, at)}[step]  # of equal keys the last
-    return text[at:end]
+@lru_cache(maxsize=2)  # one record is asked for many of its values
+def _container(raw: bytes, key: str | None) -> _Members:
+    """The members of a record, or of its member `key`."""
+    return _decoded(msgspec.Raw(raw) if key is None else _member(_container(raw, None), key))
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """(key or number, start, end) of each member of the object or list that starts at `at`."""
+def _decoded(value: msgspec.Raw) -> _Members:
+    return _ARRAY.decode(value) if bytes(value).lstrip()[:1] == b"[" else _OBJECT.decode(value)
+
+
+def _member(members: _Members, step: str) -> msgspec.Raw:
+    return members[int(step)] if isinstance(members, list) else members[step]
+
+
+@lru_cache(maxsize=1)
+def _as_text(raw: bytes) -> str:
+    return raw.decode()
+
+
+@lru_cache(maxsize=16)  # the two outer levels, which are long, and the inner ones of one value
+def _places(text: str, at: int) -> dict[str, tuple[int, int]]:
+    """{key or number: (start, end)} of the object or list that starts at `at`; of equal keys the last."""
+    places: dict[str, tuple[int, int]] = {}
     is_list, number = text[at] == "[", 0
     at = _next(text, at + 1)
     while text[at] not in "]}":
@@ -136,8 +155,9 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
             name, at = _LENIENT.raw_decode(text, at)
             at = _next(text, at)
         end = _LENIENT.raw_decode(text, at)[1]
-        yield name, at, end
+        places[name] = at, end
         number, at = number + 1, _next(text, end)
+    return places
 
 
 def _next(text: str, at: int) -> int:

@@ -154,7 +154,7 @@ def _trace(source: Source, name: str, lists: list[_Chat]) -> Trace:
     kept: list[_Chat] = []
     for at, chat in enumerate(lists):
         replayed = len(chat.messages)
-        whole = any(_common(chat.messages, other.messages) == replayed for other in lists[at + 1 :] + kept)
+        whole = any(_common(chat.messages, other.messages) == replayed for other in lists[at + 1 :])
         if not whole:  # a list that goes on otherwise than an earlier one replays only what that one holds already
             replayed = max((_common(chat.messages, other.messages) for other in kept), default=0)
         branch = f"list{chat.record.number}" if whole or kept else ""

@@ -20,7 +20,7 @@ from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import Event, Imported, Trace
-from experiential_lab.records import short_id
+from experiential_lab.records import SAFE_INTEGER, short_id
 
 NAME = "claude_code"
 TALK = ("user", "assistant")
@@ -117,6 +117,7 @@ class _Session:
         self.by_uuid = {line.value["uuid"]: line.value for line in lines if isinstance(line.value.get("uuid"), str)}
         self.branches: dict[str, _Branch] = {}
         self.points: dict[str, _Point] = {}
+        self.above: dict[str, object] = {}  # of a line of metadata: the first message above it, if any
         self.views: set[tuple[object, ...]] = set()
         self.turns = 0
         self.is_chained = any(
@@ -177,7 +178,9 @@ class _Session:
         parent, seen = value.get("parentUuid"), set[str]()
         while isinstance(parent, str) and parent not in self.points and parent in self.by_uuid and parent not in seen:
             seen.add(parent)
-            parent = self.by_uuid[parent].get("parentUuid")
+            parent = self.above.get(parent, self.by_uuid[parent].get("parentUuid"))
+        if all(self.by_uuid[each]["type"] not in TALK for each in seen):
+            self.above |= dict.fromkeys(seen, parent)  # a long chain is walked once
         return self.points.get(parent) if isinstance(parent, str) else None
 
     def _goes_back(self, value: dict[str, Any], parent: _Point | None) -> bool:
@@ -373,7 +376,7 @@ def _is_typed(value: dict[str, Any]) -> bool:
 
 
 def _usage(lines: list[_Line]) -> tuple[tuple[str, int], ...] | None:
-    """Usage of all model messages: the last record of each; None as soon as one message states none."""
+    """Usage of all model messages: the last record of each; None as soon as one message states none that can be."""
     last: dict[str, object] = {}
     for line in lines:
         message = line.message
@@ -387,6 +390,8 @@ def _usage(lines: list[_Line]) -> tuple[tuple[str, int], ...] | None:
             return None
         for kind, count in usage.items():
             if isinstance(count, int) and not isinstance(count, bool):
+                if not 0 <= count <= SAFE_INTEGER:
+                    return None
                 totals[kind] = totals.get(kind, 0) + count
     return (*sorted(totals.items()), ("model_messages", len(last))) if totals else None
 
