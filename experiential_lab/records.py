@@ -97,7 +97,9 @@ class Unverifiable(Record, kw_only=True):
     reason: str
 
 
-class Span(Record, kw_only=True):
+class Span(
+    Record, kw_only=True, gc=False
+):  # thousands a file; frozen and of plain values, so no cycle can pass through
     """A place in a source, from which the exact text can be read again."""
 
     source: str

@@ -80,7 +80,7 @@ def shown(text: str) -> str:
     return text
 
 
-class Event(Record, kw_only=True):
+class Event(Record, kw_only=True, gc=False):  # as Span: it can be in no cycle
     kind: Literal["task", "context", "text", "reasoning", "call", "result", "user", "control", "boundary"]
     turn: str
     """Equal for all blocks of one model output."""
