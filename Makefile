@@ -8,7 +8,7 @@ TRACES ?=
 .PHONY: tour test notebooks figures deep clean
 
 tour: $(STAMP)
-	$(BIN)/xlab tour $(if $(TRACES),--traces $(TRACES))
+	$(BIN)/xlab tour $(if $(TRACES),--traces '$(TRACES)')
 
 test: $(STAMP)
 	$(BIN)/python tests/stages.py

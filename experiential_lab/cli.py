@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -38,6 +39,7 @@ from experiential_lab.retrieval.index import Index, IndexView
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.support import Label
 from experiential_lab.retrieval.views import Base, Boundary, Exclusion
+from experiential_lab.show.theme import SUPPORT
 from experiential_lab.tour import take_tour
 from experiential_lab.world.session import SessionError, Step
 
@@ -85,6 +87,21 @@ def main() -> None:
         _fail(f"{error.format_message()}{usage}", getattr(error, "exit_code", 2))
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        out.print(version("experiential-lab"))
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Recorded agent traces become verified precedents, bounded predictions and honest figures."""
+
+
 @app.command("import")
 def import_(
     paths: Annotated[list[Path], typer.Argument(help="Trace files, or directories of them.")],
@@ -125,6 +142,8 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         f"{counts['transitions']:,} of {counts['steps']:,} steps are paired, in {counts['traces']:,} traces of "
         f"{counts['lineages']:,} lineages; {'✓ all sums hold' if holds else '✗ the sums do not hold'}"
     )
+    for each in counts["unusable"]:
+        _say(f"not used: {each['path']}: {each['reason']}")
     if secrets := counts["secrets"]:
         _say(
             f"looks like a secret: {_reasons(secrets)}; it is masked wherever text is shown, and stays in the stored bytes"
@@ -260,9 +279,12 @@ def nearest(
     excluded: list[str | Exclusion] = [*_known(exclude, found)]
     if transition is not None:
         level: Boundary = _one_of(boundary or "lineage", ("self", "trace", "lineage", "family", "key"), "--boundary")
-        query = query_of(lab.transition(transition))
-        excluded += around(found, transition, level)
+        asked = lab.transition(transition)
+        query = query_of(asked)
+        excluded += around(found, asked.transition_id, level)
     else:
+        if args is not None:
+            _check_json(args)
         query = Query(action=action or "", tool=tool, arguments=args if tool else None, task=task, recent=recent)
     seen = found.view(base, exclude=excluded)
     hits = seen.nearest(query, k=k)
@@ -274,6 +296,13 @@ def nearest(
         _print_hits(seen, hits)
     if isinstance(hits, Unverifiable):
         raise NoEvidence(f"no precedent can be asked for: {hits.reason}")
+
+
+def _check_json(args: str) -> None:
+    try:
+        json.loads(args)
+    except ValueError as error:
+        raise UsageError(f"--args is {args!r}, which is no JSON: {error}") from None
 
 
 def _known(lineages: list[str] | None, index: Index) -> list[str]:
@@ -325,15 +354,20 @@ def _print_hits(view: IndexView, hits: Hits) -> None:
     seen = view.visibility
     _say(
         f"{seen.visible_count:,} of {seen.snapshot_count:,} {view.plain.base} entries may be asked; "
-        f"support {hits.support} ({hits.rule}), receipt {_short(hits.receipt.receipt_digest)}"
+        f"support {_support(hits.support, hits.rule)}, receipt {_short(hits.receipt.receipt_digest)}"
     )
-    table = _table("rank", "score", "id", "lineage", "pairing", "action", "observation")
+    table = _table("rank", "score", "id", "lineage", "action", "observation")
     for hit, entry in zip(hits, hits.entries, strict=True):
+        trace, _, number = entry.entry_id.partition("/")
         action, observation = _clip(dict(entry.key)["action"]), _clip(entry.value)
-        table.add_row(
-            str(hit.rank), _n(hit.score), entry.entry_id, entry.lineages[0][:8], entry.pairing, action, observation
-        )
+        score = _n(hit.score) if hit.score else "0, no shared feature"
+        table.add_row(str(hit.rank), score, f"{trace[:8]}/{number}", entry.lineages[0], action, observation)
     out.print(table)
+
+
+def _support(label: str, rule: str) -> str:
+    """The letter with its words."""
+    return f"{label} ({SUPPORT[rule][label]})"
 
 
 @app.command()
@@ -357,8 +391,9 @@ def step(
     below = _one_of(refuse_below, letters, "--refuse-below") if refuse_below else None
     lab, code = Lab(workspace), 0
     excluded = _known(exclude, lab.current_index())
+    waiting = _messages(script)
     with lab.session(task, context=context, base=base, exclude=excluded, k=k, refuse_below=below) as session:
-        for message in _messages(script):
+        for message in waiting:
             try:
                 taken = session.step(message)
             except SessionError as error:
@@ -370,6 +405,8 @@ def step(
                 _print_step(taken, as_json=as_json)
                 if taken.terminal:
                     break
+    if unsent := [] if sys.stdin.isatty() and script is None else list(waiting):
+        err.print(f"the session ended before {len(unsent)} more messages; they were not sent")
     raise typer.Exit(code)
 
 
@@ -387,6 +424,9 @@ def _messages(script: Path | None) -> Iterator[str | dict[str, Any]]:
 
 
 def _stdin_lines() -> Iterator[str]:
+    is_typed = sys.stdin.isatty()
+    if is_typed:
+        err.print("Type what the agent says, one message a line; an end of file (Ctrl+D) ends the session.")
     while line := sys.stdin.readline():
         yield line.removesuffix("\n")
 
@@ -406,7 +446,9 @@ def _print_step(taken: Step, *, as_json: bool) -> None:
         return
     _say(f"predicted  {_plain(taken.message['content'])}")
     rest = f"{len(taken.hits)} precedents, receipt {_short(taken.receipt.receipt_digest)}"
-    _say(f"           support {taken.support}, {rest}{'; the session ends here' if taken.terminal else ''}")
+    _say(
+        f"           support {_support(taken.support, taken.hits.rule)}, {rest}{'; the session ends here' if taken.terminal else ''}"
+    )
 
 
 def _print_refusal(error: SessionError, *, as_json: bool) -> None:
@@ -434,10 +476,12 @@ def show(
     for name, value in shown.items():
         _say(f"{name:{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
     if rows is not None:
-        listed = _table("step", "action", "outcome", "observation")
+        listed = _table("step", "branch", "action", "outcome", "observation")
         for row in rows:
             observation = "" if row["observation"] is None else _clip(row["observation"], 200) or "(empty result)"
-            listed.add_row(str(row["step"]), _clip(row["action"], 200), row["outcome"], observation)
+            listed.add_row(
+                str(row["step"]), _clip(row["branch"], 24), _clip(row["action"], 200), row["outcome"], observation
+            )
         out.print(listed)
 
 
@@ -524,11 +568,12 @@ def tour(
         walked = take_tour(traces or [bundled("desk_tools.jsonl")], to, progress)
     if as_json:
         _json(walked.summary)
-        return
-    for title, lines in walked.sections:
+    for title, lines in () if as_json else walked.sections:
         out.rule(Text(title, style="bold"), align="left")
         for line in lines:
             _say(line)
+    if walked.stopped:
+        raise NoEvidence(walked.stopped)
 
 
 @app.command()
@@ -650,7 +695,7 @@ def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on stderr, where it is a terminal; else nothing."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(what, total=1)
         yield lambda done, total, name: bar.update(
             task, completed=done, total=total, description=_clip(f"{what} {name}", 60)
         )

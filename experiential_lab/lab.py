@@ -19,7 +19,7 @@ from experiential_lab.evidence.corpus import (
 from experiential_lab.evidence.frames import ledger_frame, traces_frame, transitions_frame
 from experiential_lab.evidence.split import LineageTable, current_split, forget_source, make_split, remake_split
 from experiential_lab.evidence.trace import Transition
-from experiential_lab.lookup import look_up
+from experiential_lab.lookup import find_transition, look_up
 from experiential_lab.records import NoEvidence, StaleError, UsageError
 from experiential_lab.retrieval.grounding import current_index, keep_receipt, make_index
 from experiential_lab.retrieval.hits import Hits
@@ -52,6 +52,9 @@ class Lab:
         self.sessions = Sessions(clock=monotonic_ns)
         self._corpus: Corpus | None = None
         self._index: tuple[str, Index] | None = None
+
+    def __repr__(self) -> str:
+        return f"<lab at {self.path}>"
 
     @property
     def store(self) -> Store:
@@ -108,15 +111,13 @@ class Lab:
         return self._index[1]
 
     def transition(self, transition_id: str) -> Transition:
-        """One recorded step with its observation.
+        """One recorded step with its observation, by its id or a beginning of its trace with its number: `9d72d806/0003`.
 
         Raises:
             NoEvidence: no transition has that id.
+            UsageError: it stands for several.
         """
-        for each in self.corpus.transitions:
-            if each.transition_id == transition_id:
-                return each
-        raise NoEvidence(f"no transition has the id {transition_id!r}; xlab transitions lists them")
+        return find_transition(self.corpus, transition_id)
 
     def show(self, ident: str) -> dict[str, Any]:
         """Whatever has that id or digest, ready for JSON. Raises as `look_up` does."""

@@ -32,12 +32,19 @@ def look_up(store: Store, ident: str, corpus: Corpus | None) -> dict[str, Any]:
     if len(plain) < SHORTEST:
         raise UsageError(f"{ident!r} is too short for an id; give at least {SHORTEST} characters")
     if corpus is not None:
-        by_id = {each.transition_id: each for each in corpus.transitions}
-        if ident in by_id:
-            return _transition(by_id[ident], corpus)
+        if "/" in ident:
+            return _transition(find_transition(corpus, ident), corpus)
         traces = {trace.trace_id: trace for trace in corpus.traces}
         if found := _only(plain, traces):
             return _trace(traces[found], corpus)
+        lineages = sorted(set(corpus.lineages.values()))
+        if found := _only(plain, lineages):
+            mine = [trace for trace in corpus.traces if corpus.lineages[trace.trace_id] == found]
+            return {
+                "kind": "lineage",
+                "id": found,
+                "traces": [[trace.trace_id, trace.name, trace.task] for trace in mine],
+            }
         sources = {info.digest.removeprefix("sha256:"): info for info in corpus.sources}
         if found := _only(plain, sources):
             return {
@@ -53,7 +60,30 @@ def look_up(store: Store, ident: str, corpus: Corpus | None) -> dict[str, Any]:
     if found := _only(plain, _hex(_named(store))):
         kept = store.describe(f"sha256:{found}")
         return {"kind": kept.kind, "digest": f"sha256:{found}", "inputs": kept.inputs, "body": kept.body}
-    raise NoEvidence(f"nothing has the id {ident!r}; ids are listed by xlab transitions and xlab import --ledger")
+    raise NoEvidence(
+        f"nothing has the id {ident!r}; xlab transitions and xlab import --ledger list ids, and a receipt opens after "
+        "xlab nearest --keep"
+    )
+
+
+def find_transition(corpus: Corpus, ident: str) -> Transition:
+    """A step by its id, or by a beginning of its trace and its number: `9d72d806/0003`.
+
+    Raises:
+        NoEvidence: no transition has that id.
+        UsageError: it stands for several.
+    """
+    trace, _, number = ident.partition("/")
+    found = [
+        each
+        for each in corpus.transitions
+        if each.trace_id.startswith(trace) and each.transition_id.endswith(f"/{number}")
+    ]
+    if len(found) > 1:
+        raise UsageError(f"{ident!r} stands for {len(found)} transitions; give more of the id")
+    if not found or not trace:
+        raise NoEvidence(f"no transition has the id {ident!r}; xlab transitions lists them")
+    return found[0]
 
 
 def _only(beginning: str, known: Iterable[str]) -> str | None:
@@ -109,7 +139,9 @@ def _opened(span: Span, corpus: Corpus) -> dict[str, Any]:
 def _trace(trace: Trace, corpus: Corpus) -> dict[str, Any]:
     rows = [row for row in corpus.ledger if row.trace_id == trace.trace_id]
     transitions = [each for each in corpus.transitions if each.trace_id == trace.trace_id]
-    ledger = ledger_frame(rows, transitions).select("step", "action", "tool", "outcome", "observation", "transition")
+    ledger = ledger_frame(rows, transitions).select(
+        "step", "branch", "action", "tool", "outcome", "observation", "transition"
+    )
     return {
         "kind": "trace",
         "id": trace.trace_id,

@@ -453,7 +453,7 @@ class Store:
             schema = _decode(data, dict[str, Any], "").get("schema")
             if isinstance(schema, int) and schema > SCHEMA:
                 raise UnsupportedError(
-                    f"workspace {self.path} has schema {schema}, this version reads schema {SCHEMA}; update it"
+                    f"workspace {self.path} has schema {schema}, this version reads schema {SCHEMA}; update experiential_lab"
                 )
         if data != _LAB:
             raise IntegrityError(f"{self.path / 'lab.json'} is damaged: it holds {data[:60]!r} instead of {_LAB!r}")
@@ -616,8 +616,8 @@ def _check_chain(lines: list[bytes], head: _Head) -> list[LogRow]:
     found = digests[head.count] if 0 <= head.count <= len(rows) else None
     if found != head.digest:
         raise IntegrityError(
-            f"cut log tail: HEAD counts {head.count} rows, the last {head.digest!r}; "
-            f"log.jsonl has {len(rows)} rows, and there it has {found!r}"
+            f"cut log tail: HEAD counts {head.count} rows, the last {head.digest[:15]!r}; log.jsonl has {len(rows)} rows, and "
+            f"there it has {found[:15] if found else None!r}; restore log.jsonl and HEAD together from a copy"
         )
     for row in rows:
         if row.kind not in KINDS:

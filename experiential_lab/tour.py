@@ -19,11 +19,13 @@ from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index
 from experiential_lab.retrieval.views import Boundary
 from experiential_lab.show import plots
-from experiential_lab.show.widgets import page_html
+from experiential_lab.show.theme import SUPPORT
+from experiential_lab.show.widgets import page_html, pair_html, table_html
 from experiential_lab.world.session import SessionError, Step
 
 STEPS = 3
 WHO = "world model: copy-nearest · ranker: sparse, default · view of the session: fit entries, user replies alone"
+SESSION = {"step": pl.Int64, "said": pl.String, "predicted": pl.String, "support": pl.String, "receipt": pl.String}
 LOOKED_AT = 200  # held-out steps among which one is sought that shows what the boundary buys
 ASIDE: tuple[Boundary, Boundary] = ("self", "lineage")
 STAGES = ("import", "split and index", "nearest", "session", "figures")
@@ -35,6 +37,8 @@ class Walked(NamedTuple):
     """[(title, lines), ...] for people."""
     summary: dict[str, Any]
     """The same for programs."""
+    stopped: str = ""
+    """Why the tour ended early; empty: it did not."""
 
 
 class _Contrast(NamedTuple):
@@ -45,18 +49,37 @@ class _Contrast(NamedTuple):
     at: Hits | Unverifiable
 
 
+class _Walk(NamedTuple):
+    """A session of three steps, and the task that it was on."""
+
+    task: str
+    steps: list[Step]
+    refused: list[str]
+
+
 def take_tour(traces: list[Path], to: Path, progress: Progress) -> Walked:
     """Walks the main job over `traces`; writes a workspace and figures below `to`.
 
+    Traces of one family end it early: the report stands, and `stopped` says why.
+
     Raises:
-        NoEvidence: the traces hold too little: no transition, or one family.
+        NoEvidence: the traces hold no transition, or no held-out step has a precedent.
     """
     stage = _stages(progress)
+    next(stage)
     folder = to / _name(traces)
     lab = Lab(folder / "lab")
     report = lab.import_traces(*traces)
     next(stage)
-    table = lab.split().summary()
+    page = folder / "figures.html"
+    findings = {"ledger": plots.plot_ledger(report.counts, report.ledger)}
+    imported = ("1. Import: what happened", [findings["ledger"].title, findings["ledger"].sentence])
+    try:
+        table = lab.split().summary()
+    except NoEvidence as error:
+        page.write_text(page_html(f"The first walk over {traces[0].name}", list(findings.values()), kicker=WHO))
+        stopped = {"workspace": str(lab.path), "import": report.counts, "stopped": str(error), "figures": [str(page)]}
+        return Walked([imported, _where(lab, page)], stopped, str(error))
     index = lab.build_index()
     next(stage)
     contrast = _contrast(lab, index)
@@ -65,14 +88,14 @@ def take_tour(traces: list[Path], to: Path, progress: Progress) -> Walked:
     next(stage)
     row = lab.transitions().row(by_predicate=pl.col("id") == contrast.step.transition_id, named=True)
     costs = plots.costs_frame(step.economics for step in walk.steps)
-    findings = {
-        "ledger": plots.plot_ledger(report.counts, report.ledger),
+    findings |= {
         "nearest": plots.plot_nearest(plots.nearest_frame(row, dict(zip(ASIDE, contrast[1:], strict=True)))),
         "costs": plots.plot_costs(costs),
     }
-    page = folder / "figures.html"
-    page.write_text(page_html(f"The first walk over {traces[0].name}", list(findings.values()), kicker=WHO))
-    summary = {
+    before = {1: pair_html(row, f"The held-out step {row['id']}"), 2: table_html(_session_frame(walk))}
+    name = f"The first walk over {traces[0].name}"
+    page.write_text(page_html(name, list(findings.values()), kicker=WHO, before=before))
+    summary: dict[str, Any] = {
         "workspace": str(lab.path),
         "import": report.counts,
         "split": table,
@@ -87,17 +110,31 @@ def take_tour(traces: list[Path], to: Path, progress: Progress) -> Walked:
         "figures": [str(page)],
     }
     sections = [
-        ("1. Import: what happened", [findings["ledger"].title, findings["ledger"].sentence]),
+        imported,
         ("2. Split: what is held out", _split_lines(table, index)),
         ("3. Nearest: one held-out step, without and with the boundary", _nearest_lines(contrast, findings["nearest"])),
         ("4. Session: what is predicted", _session_lines(walk)),
         ("5. Costs: apart, by component", [findings["costs"].title, findings["costs"].sentence]),
-        (
-            "Where everything is",
-            [f"workspace  {lab.path}", f"figures    {page}  (open it in a browser; it needs no network)"],
-        ),
+        _where(lab, page),
     ]
     return Walked(sections, summary)
+
+
+def _where(lab: Lab, page: Path) -> tuple[str, list[str]]:
+    lines = [f"workspace  {lab.path}", f"figures    {page}  (open it in a browser; it needs no network)"]
+    return "Where everything is", lines
+
+
+def _session_frame(walk: _Walk) -> pl.DataFrame:
+    rows = [
+        (number, step.receipt.query.action, step.message["content"], _support(step), step.receipt.receipt_digest)
+        for number, step in enumerate(walk.steps, 1)
+    ]
+    return pl.DataFrame(rows, schema=SESSION, orient="row")
+
+
+def _support(step: Step) -> str:
+    return f"{step.support} {SUPPORT[step.hits.rule][step.support]}"
 
 
 def _stages(progress: Progress) -> Iterator[None]:
@@ -134,14 +171,6 @@ def _contrast(lab: Lab, index: Index) -> _Contrast:
     if first is None:
         raise NoEvidence("no held-out step has a precedent; the corpus is too small for a tour")
     return first
-
-
-class _Walk(NamedTuple):
-    """A session of three steps, and the task that it was on."""
-
-    task: str
-    steps: list[Step]
-    refused: list[str]
 
 
 def _session(lab: Lab, held_out: Transition) -> _Walk:
@@ -202,9 +231,11 @@ def _session_lines(walk: _Walk) -> list[str]:
     lines = [f"task: {_clip(walk.task)}"]
     for step in walk.steps:
         lines.append(f"said       {_clip(step.receipt.query.action)}")
-        end = ", and the session ends" if step.terminal else ""
-        lines.append(f"predicted  {_clip(step.message['content'])}  [support {step.support}{end}]")
+        end = "; the session ends" if step.terminal else ""
+        lines.append(f"predicted  {_clip(step.message['content'])}  [support {_support(step)}{end}]")
     lines += [f"refused    {reason}" for reason in walk.refused]
+    if not walk.steps and not walk.refused:
+        lines.append("No held-out trace holds a message, only calls: there is nothing to say in a text session.")
     return [*lines, "A prediction is not an observation, whatever its support."]
 
 

@@ -118,6 +118,7 @@ def test_a_typed_message_is_answered_with_its_support_and_its_receipt(server, br
     assert "@example." in answer.inner_text()
     assert "similar words" in answer.inner_text()
     assert len(answer.locator(".m[title^='sha256:']").inner_text()) == 8
+    page.locator(".checks li").nth(3).wait_for(timeout=30_000)
     assert [line.split()[0] for line in page.locator(".checks li").all_inner_texts()] == [
         "✓shape",
         "✓digest",

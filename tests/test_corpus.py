@@ -199,6 +199,25 @@ def test_one_bad_file_among_good_ones_leaves_the_workspace_as_it_was(lab: Lab, t
     assert {path: path.read_bytes() for path in lab.path.rglob("*") if path.is_file()} == before
 
 
+def test_a_file_of_a_directory_that_cannot_be_used_is_named_and_costs_itself_alone(lab: Lab, tmp_path: Path):
+    folder = tmp_path / "traces"
+    (folder / "deep").mkdir(parents=True)
+    written(folder, chat(1), "a.jsonl")
+    written(folder / "deep", b"", "empty.json")
+    written(folder, '{"foo": 1}', "other.json")
+    report = lab.import_traces(folder)
+    assert [(Path(each["path"]).name, each["reason"][:17]) for each in report.counts["unusable"]] == [
+        ("empty.json", "the file is empty"),
+        ("other.json", "no known format: "),
+    ]
+    assert report.counts["transitions"] == 2
+    (folder / "a.jsonl").unlink()
+    with pytest.raises(
+        TraceFormatError, match=r"none of 2 files can be used; the first: .*empty\.json: the file is empty"
+    ):
+        Lab(tmp_path / "other").import_traces(folder)
+
+
 def test_no_transition_is_no_success_and_the_report_says_why(lab: Lab, tmp_path: Path):
     line = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}])
     with pytest.raises(NoEvidence, match=r"0 transitions from 1 steps \(1 terminal_no_observation\)") as refused:

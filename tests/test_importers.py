@@ -449,10 +449,17 @@ def test_a_result_before_any_action_is_context_and_one_before_its_call_pairs_wit
     assert found.imported.traces[0].context == "start"
 
 
-def test_an_assistant_that_speaks_first_is_not_told_the_request_before_it_came():
+def test_the_first_message_of_a_user_is_the_task_and_answers_no_greeting():
     found = read(lines(chat(says("Welcome"), asks("Two beds"), says("For when?"), asks("May"))))
     assert found.imported.traces[0].task == "Two beds"
-    assert [each.task for each in found.transitions] == [None, "Two beds"]
+    assert found.pairs == [("For when?", "user_reply", "May")]
+    assert [each.task for each in found.transitions] == ["Two beds"]
+    assert found.left_out == {"no_authored_reply": 1}
+
+
+def test_lines_of_single_messages_are_one_conversation():
+    found = read(lines(asks("q"), says("a"), asks("b")))
+    assert found.pairs == [("a", "user_reply", "b")]
 
 
 def test_a_conversation_that_forks_counts_its_start_once_and_sees_it_in_both():

@@ -155,8 +155,16 @@ class Corpus:
 class ImportReport:
     """What became of every record, event and step of the sources that were given."""
 
-    def __init__(self, corpus: Corpus, given: Sequence[str], earlier: Corpus | None) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        given: Sequence[str],
+        earlier: Corpus | None,
+        unusable: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self.corpus = corpus
+        self.unusable = tuple(unusable)
+        """(path, reason) of each file of a directory that could not be used."""
         self.added = len(set(given) - {info.digest for info in earlier.sources} if earlier else set(given))
         self.changed = _changed(earlier.ledger, corpus.ledger) if earlier else []
         """Steps that were known before, and ended otherwise: (trace, step, old outcome, new outcome)."""
@@ -167,6 +175,11 @@ class ImportReport:
         self.transitions = [each for each in corpus.transitions if each.action_span.source in mine]
         self._set_aside = [row for row in corpus.set_aside if row.span.source in mine]
         self._rejected = [row for row in corpus.rejected if row.source in mine]
+
+    def __repr__(self) -> str:
+        return (
+            f"<import of {len(self.sources)} sources: {len(self.transitions):,} of {len(self.rows):,} steps are paired>"
+        )
 
     @property
     def ledger(self) -> pl.DataFrame:
@@ -243,6 +256,7 @@ class ImportReport:
                 {"path": self.corpus.names[info.digest], "format": info.format, "rule": info.rule}
                 for info in self.sources
             ],
+            "unusable": [{"path": path, "reason": reason} for path, reason in self.unusable],
             "extends": {info.digest: info.extends for info in self.sources if info.extends},
             "changed": [dict(zip(("trace", "step", "old", "new"), row, strict=True)) for row in self.changed],
             "secrets": _counted(self.secrets["kind"]),
@@ -288,24 +302,20 @@ def import_files(
 
     Raises:
         UsageError: a path does not exist, or the workspace cannot be written.
-        TraceFormatError: a file cannot be used: it says which and why. The workspace is as it was.
+        TraceFormatError: a file that was named cannot be used, or none of a directory: it says which and why. The workspace
+            is as it was.
         NoEvidence: the files hold no transition. `report` is the report; the workspace is as it was.
     """
     if store := _existing(workspace):
         store.writable()
-    files = []
-    every = _expanded(paths)
-    for number, path in enumerate(every):
-        if progress:
-            progress(number, len(every), path.name)
-        files.append(read_file(path, declared))
+    files, unusable = _read_all(_expanded(paths), declared, progress)
     while True:
         store = _existing(workspace)
         row = store.latest("evidence_built") if store else None
         earlier = _corpus(store, str(row.fields["artifact"])) if store and row else None
         corpus, blobs = build_evidence(files, earlier)
         given = [file.info.digest for file in files]
-        report = ImportReport(corpus, given, earlier)
+        report = ImportReport(corpus, given, earlier, unusable)
         if not report.transitions:
             raise _no_transition(report)
         store = store or Store.open(workspace, create=True)
@@ -378,7 +388,33 @@ def _corpus(store: Store, digest: str) -> Corpus:
     return Corpus(digest, store.load(digest, KIND, Evidence), store.get, names)
 
 
-def _expanded(paths: Iterable[str | Path]) -> list[Path]:
+class _Found(NamedTuple):
+    path: Path
+    is_named: bool
+    """By the caller; else it was found in a directory."""
+
+
+def _read_all(
+    paths: list[_Found], declared: Declared, progress: Progress | None
+) -> tuple[list[File], list[tuple[str, str]]]:
+    """The files, and (path, reason) of those in a directory that cannot be used; a file that was named must be usable."""
+    files: list[File] = []
+    unusable: list[tuple[str, str]] = []
+    for number, found in enumerate(paths):
+        if progress:
+            progress(number, len(paths), found.path.name)
+        try:
+            files.append(read_file(found.path, declared))
+        except (TraceFormatError, LimitError) as error:
+            if found.is_named:
+                raise
+            unusable.append((str(found.path), str(error).removeprefix(f"{found.path}: ")))
+    if not files:
+        raise TraceFormatError(f"none of {len(paths)} files can be used; the first: {unusable[0][0]}: {unusable[0][1]}")
+    return files, unusable
+
+
+def _expanded(paths: Iterable[str | Path]) -> list[_Found]:
     found = []
     for path in map(Path, paths):
         if not path.exists():
@@ -387,9 +423,9 @@ def _expanded(paths: Iterable[str | Path]) -> list[Path]:
             inside = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
             if not inside:
                 raise UsageError(f"{path} holds no file that ends in {', '.join(SUFFIXES)}")
-            found += inside
+            found += [_Found(each, False) for each in inside]
         else:
-            found.append(path)
+            found.append(_Found(path, True))
     if not found:
         raise UsageError("no path was given")
     return found

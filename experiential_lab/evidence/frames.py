@@ -11,6 +11,7 @@ from experiential_lab.evidence.trace import LedgerRow, Rejected, SetAside, Trace
 LEDGER = {
     "trace": pl.String,
     "step": pl.Int64,
+    "branch": pl.String,
     "action": pl.String,
     "tool": pl.String,
     "outcome": pl.String,
@@ -217,6 +218,7 @@ def _ledger_row(row: LedgerRow, found: Transition | None) -> dict[str, object]:
     return {
         "trace": row.trace_id,
         "step": row.step,
+        "branch": row.branch,
         "action": row.action,
         "tool": row.tool,
         "outcome": row.outcome,

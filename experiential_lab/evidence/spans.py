@@ -37,7 +37,12 @@ _Members = list[msgspec.Raw] | dict[str, msgspec.Raw]
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
 
 
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)  # what a damaged zip makes its readers raise
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)  # what a damaged zip makes its readers raise
 
 
 class Text(NamedTuple):

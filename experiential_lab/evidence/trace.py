@@ -188,6 +188,8 @@ class LedgerRow(Record, kw_only=True):
 
     trace_id: str
     step: int
+    branch: str = ""
+    """A sub-agent, an edited continuation or another list; empty: the main line."""
     transition_id: str | None = None
     outcome: str
     """A pairing kind, or one of STEP_REASONS."""

@@ -360,6 +360,7 @@ def _ledger(trace: Trace, steps: list[_Step], branches: list[_Pairing]) -> Ledge
             LedgerRow(
                 trace_id=trace.trace_id,
                 step=step.ordinal,
+                branch=event.branch,
                 transition_id=ident if step.observation is not None else None,
                 outcome=step.outcome or "unanswered_call",
                 tool=event.tool,

@@ -55,6 +55,9 @@ class Hits(Sequence[Hit]):
         self.refused: str | None = None
         """Why nothing may be predicted from these; None: nobody refused."""
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} hits, support {self.support} ({self.rule}), receipt {self.receipt.receipt_digest[7:15]}>"
+
     def __len__(self) -> int:
         return len(self.receipt.results)
 

@@ -118,6 +118,9 @@ class Index:
         self._lock = Lock()
         self._fit: _Ground | None = None
 
+    def __repr__(self) -> str:
+        return f"<index of {len(self.snapshot.rows):,} entries, {self.level}, snapshot {self.snapshot.digest[7:15]}>"
+
     @cached_property
     def digest(self) -> str:
         """Of the snapshot's digest and the configuration: indexes with one digest answer alike."""
@@ -128,13 +131,22 @@ class Index:
 
         Raises:
             NoEvidence: `fit` is asked for, and nothing was split.
-            UsageError: the base or a level of exclusion is unknown, or `exclude` is one text instead of several.
+            UsageError: the base, a lineage or a level of exclusion is unknown, or `exclude` is one text instead of several.
         """
         if isinstance(exclude, str):
             raise UsageError(f"exclude is the text {exclude!r}: give a set of lineages, {{{exclude!r}}}")
-        excluded = [item if isinstance(item, Exclusion) else Exclusion(level="lineage", value=item) for item in exclude]
+        excluded = [item if isinstance(item, Exclusion) else self._lineage(item) for item in exclude]
         view = View(self.snapshot, base, excluded)
         return IndexView(view, self._fit_ground() if base == "fit" else self._whole, self.config)
+
+    def _lineage(self, name: str) -> Exclusion:
+        """One that nobody knows is refused: a typing error would leave nothing out, in silence."""
+        exclusion = Exclusion(level="lineage", value=name)
+        if not self.snapshot.positions(exclusion):
+            raise UsageError(
+                f"no lineage of the index is called {name!r}; lab.transitions() and xlab transitions list them"
+            )
+        return exclusion
 
     def _ground(self, snapshot: Snapshot, ranker: Ranker) -> _Ground:
         artifact = snapshot.artifact if self._stored else None
@@ -165,6 +177,9 @@ class IndexView:
         self._ground = ground
         self._statistics = Statistics(ground.ranker, view.out)
 
+    def __repr__(self) -> str:
+        return f"<view {self.plain.base}: {self.count:,} of {len(self.plain.snapshot.rows):,} entries visible>"
+
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The visible entries, in order."""
@@ -187,6 +202,8 @@ class IndexView:
             UsageError: k is below 1, or a text of the query is no Unicode.
             LimitError: the query is so long that a score could not be written exactly.
         """
+        if not isinstance(query, Query):
+            raise UsageError(f"ask with a Query, for example Query(action=...), got {type(query).__name__}")
         if k < 1:
             raise UsageError(f"k is {k}: ask for at least 1 precedent")
         if not self.count:

@@ -349,7 +349,7 @@ def _draw_ribbon(figure: go.Figure, ribbon: _Ribbon, domain: list[float], mode: 
             "anchor": "y3",
             "tickvals": [start + n - 0.5 for start in starts for n in numbers],
             "ticktext": [str(n) for _ in starts for n in numbers],
-            "title": {"text": "step of the trace, in order"},
+            "title": {"text": "step"},
         },
         yaxis3={"domain": domain, "visible": False, "range": [ribbon.rows - 0.5, -0.5]},
     )

@@ -12,6 +12,7 @@ Not covered: any control. Notebooks place these pieces beside the controls of th
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
@@ -460,9 +461,14 @@ def checks_html(checks: Sequence[Check]) -> str:
     return f'<div class="xl"><ul class="checks">{lines}</ul></div>'
 
 
-def page_html(title: str, findings: Sequence[Finding], *, kicker: str = "") -> str:
-    """A page of its own that needs no network: each finding with its figure, its sentence and its table."""
-    views = "".join(_view(n, finding) for n, finding in enumerate(findings))
+def page_html(
+    title: str, findings: Sequence[Finding], *, kicker: str = "", before: Mapping[int, str] = MappingProxyType({})
+) -> str:
+    """A page of its own that needs no network: each finding with its figure, its sentence and its table.
+
+    `before`: {number of a finding, from 0: pieces of this module that stand above it}
+    """
+    views = "".join(before.get(n, "") + _view(n, finding) for n, finding in enumerate(findings))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>{sheet_html()}'
         '<meta name="viewport" content="width=device-width"><style>body{margin:24px}</style>'

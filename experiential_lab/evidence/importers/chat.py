@@ -63,7 +63,7 @@ class _Chat(NamedTuple):
 
 def _read(source: Source, *, name: str) -> Imported:
     """Every conversation of a source, as traces."""
-    if source.frames.layout == "list" and any(_role(record.value) in ROLES for record in source.frames.records):
+    if source.frames.layout in ("list", "lines") and any(_role(record.value) in ROLES for record in source.frames.records):
         return _bare_list(source, name)
     good, rejected = source.readable()
     chats = []
@@ -311,7 +311,7 @@ class _Messages:
         stop = any(marker in text for marker in self.chat.markers)
         if stop and not shown(text).strip():
             return self._event("control", at, aside="control_token", stop=True)
-        kind: Any = "user" if self.acted else "context" if self.asked else "task"
+        kind: Any = "task" if not self.asked else "user" if self.acted else "context"
         self.asked = True
         return Event(
             kind=kind,

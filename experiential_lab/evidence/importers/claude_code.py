@@ -257,7 +257,7 @@ class _Session:
         if value.get("isSidechain") is True:  # the agent that called it speaks, not a person
             return build.event("control", at, aside="sidechain_prompt")
         branch.epoch += 1
-        kind = "user" if branch.acted else "context" if branch.asked else "task"
+        kind = "task" if not branch.asked else "user" if branch.acted else "context"
         branch.asked = True
         return build.event(kind, at, author="human")
 
