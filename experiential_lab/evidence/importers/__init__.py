@@ -5,7 +5,7 @@ The file's name decides nothing. Two rules that match are refused with both name
 """
 
 from experiential_lab.evidence.framing import Frames
-from experiential_lab.evidence.importers import chat, claude_code
+from experiential_lab.evidence.importers import atif, chat, claude_code, openhands, swe_agent
 from experiential_lab.evidence.importers.format import Format
 from experiential_lab.records import TraceFormatError, UsageError
 
@@ -14,7 +14,7 @@ LOOKED_AT = 1_000  # the first records that the rules may look at: some files op
 
 def formats() -> tuple[Format, ...]:
     """Every known format."""
-    return (*chat.FORMATS, *claude_code.FORMATS)
+    return (*chat.FORMATS, *claude_code.FORMATS, *atif.FORMATS, *swe_agent.FORMATS, *openhands.FORMATS)
 
 
 def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:

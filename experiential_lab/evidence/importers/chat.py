@@ -23,6 +23,7 @@ import msgspec
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.swe_agent import sniff_mini
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Imported, Trace, shown
 from experiential_lab.records import digest_of, short_id
@@ -63,7 +64,9 @@ class _Chat(NamedTuple):
 
 def _read(source: Source, *, name: str) -> Imported:
     """Every conversation of a source, as traces."""
-    if source.frames.layout in ("list", "lines") and any(_role(record.value) in ROLES for record in source.frames.records):
+    if source.frames.layout in ("list", "lines") and any(
+        _role(record.value) in ROLES for record in source.frames.records
+    ):
         return _bare_list(source, name)
     good, rejected = source.readable()
     chats = []
@@ -373,12 +376,13 @@ def _is_legacy(messages: list[Any]) -> bool:
 
 
 def _sniff_chat(value: object) -> str | None:
-    messages = _list_of(value)
+    messages = [] if sniff_mini(value) else _list_of(value)  # there the scaffold writes tool output in the user's name
     return "messages with roles" if messages and not _is_legacy(messages) else None
 
 
 def _sniff_legacy(value: object) -> str | None:
-    return "messages with roles and function_call" if _is_legacy(_list_of(value)) else None
+    is_chat = _is_legacy(_list_of(value)) and not sniff_mini(value)
+    return "messages with roles and function_call" if is_chat else None
 
 
 def _sniff_tau(value: object) -> str | None:
