@@ -72,7 +72,10 @@ def check(path: Path) -> int:
     assert counts["transitions"] == sum(counts["pairing"].values())
     for each in corpus.transitions:
         assert corpus.open(each.action_span) is not None
-        assert each.observation in ("", corpus.open(each.observation_span))  # without a text its place quotes the message
+        assert each.observation in (
+            "",
+            corpus.open(each.observation_span),
+        )  # without a text its place quotes the message
     return max(1, counts["records"])
 
 
