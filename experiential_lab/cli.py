@@ -30,6 +30,7 @@ from rich.text import Text
 
 from experiential_lab.evaluation.oracle import make_desk_tools
 from experiential_lab.evidence.corpus import Declared, ImportReport
+from experiential_lab.evidence.importers import formats
 from experiential_lab.evidence.secrets import masked
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import LabError, NoEvidence, UnsupportedError, Unverifiable, UsageError, digest_of
@@ -55,6 +56,7 @@ app.add_typer(oracle, name="oracle")
 
 GONE = ("expired", "ended", "terminal", "unknown")  # a session with one of these codes takes no further step
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+FORMATS = ", ".join(each.name for each in formats())
 TEXTS = ("action", "observation", "excerpt")  # columns that share what the other columns leave of a line
 SHOWN = 20  # rows of a table that people see; the rest is counted
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The workspace directory.")]
@@ -105,7 +107,7 @@ def about(
 @app.command("import")
 def import_(
     paths: Annotated[list[Path], typer.Argument(help="Trace files, or directories of them.")],
-    format: Annotated[str | None, typer.Option(help="Declare the format instead of sniffing it.")] = None,
+    format: Annotated[str | None, typer.Option(help=f"Declare it instead of sniffing: {FORMATS}.")] = None,
     origin: Annotated[str, typer.Option(help="recorded, simulated_environment or written.")] = "recorded",
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many records of each file.")] = None,
     ledger: Annotated[bool, typer.Option("--ledger", help="Also list every step and what became of it.")] = False,

@@ -75,10 +75,14 @@ def lines(*values: object) -> bytes:
 
 def check_sums(found: Read) -> None:
     """Law 5: every record is used or rejected, every event used or set aside, and every reason is on its list."""
-    used = {(event.span.offset, event.span.size) for trace in found.imported.traces for event in trace.events}
+    used = {
+        (event.span.member, event.span.offset, event.span.size)
+        for trace in found.imported.traces
+        for event in trace.events
+    }
     rejected = [each.reason for each in found.imported.rejected]
     assert set(rejected) <= set(RECORD_REASONS)
-    assert len({each.record for each in found.imported.rejected}) == len(rejected)
+    assert len({(each.member, each.record) for each in found.imported.rejected}) == len(rejected)
     assert len(used) + len(rejected) == found.imported.records
     for trace, ledger in zip(found.imported.traces, found.ledgers, strict=True):
         check_ledger(trace, ledger)
@@ -101,7 +105,8 @@ def check_spans(found: Read) -> int:
     count = 0
     for trace in found.imported.traces:
         for event in trace.events:
-            assert open_span(found.data, event.span) == event.text or (not event.text and event.span.end)
+            data = unpacked(found.data, event.span.member)
+            assert open_span(data, event.span) == event.text or (not event.text and event.span.end)
             count += 1
     return count
 

@@ -136,7 +136,7 @@ def test_every_record_event_and_step_of_the_real_files_is_accounted_for(
     assert counted == outcomes
 
 
-@pytest.mark.parametrize("folder", ["codex-rollout", "inspect-ai", "langfuse", "langsmith", "toolbench", "vercel-ai"])
+@pytest.mark.parametrize("folder", ["langfuse", "langsmith", "toolbench", "vercel-ai"])
 def test_files_of_other_formats_are_refused_by_name_of_what_was_seen(shared: Path, folder: str):
     for path in sorted((shared / "samples" / folder).glob("*.json*")):
         with pytest.raises(TraceFormatError, match=r"no known format|neither JSON"):

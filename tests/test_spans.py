@@ -105,8 +105,8 @@ def test_numbers_longer_than_python_converts_and_deep_arguments_open_again():
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
 def test_every_span_of_every_event_opens_to_the_events_text(path: Path):
-    assert check_spans(read(path.read_bytes())) > 10
-    assert check_spans(read(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))) > 10
+    assert check_spans(read(path.read_bytes())) > 0
+    assert check_spans(read(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))) > 0
 
 
 @pytest.mark.parametrize("folder", ["openai-chat", "claude-code", "tau-bench"])

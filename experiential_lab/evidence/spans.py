@@ -3,6 +3,7 @@
 - A record is a run of bytes of the unpacked source: a line, a list element, a whole file.
 - A string is quoted as its decoded text. Any other value is quoted as its exact source text. A list of nothing but text
   blocks is quoted as its texts joined by newlines (`located: normalised`); one text block alone is quoted exactly.
+- A text whose pieces stand in several records (a stream) is quoted piece by piece, in their order (`located: joined`).
 - `open_span` reads the same text again from the source's bytes and compares its digest: what cannot be found again is an
   IntegrityError, never another text.
 
@@ -220,13 +221,24 @@ def open_span(data: bytes, span: Span) -> str:
     """
     raw = data[span.offset : span.offset + span.size]
     try:
-        text = _text_at(raw, span)
+        text = _joined(data, span) if span.located == "joined" else _text_at(raw, span)
     except (LookupError, ValueError, TypeError, RecursionError) as error:
         raise IntegrityError(f"no value at {span.pointers} of the record at byte {span.offset}: {error}") from None
     found = "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     if found != span.quote:
         raise IntegrityError(f"the text at byte {span.offset} {span.pointers} is {found}, the span quotes {span.quote}")
     return text
+
+
+def _joined(data: bytes, span: Span) -> str:
+    """The pieces of a text that several records hold: each pointer is `<bytes behind the first record>+<size><pointer>`."""
+    found = []
+    for piece in span.pointers:
+        place, slash, pointer = piece.partition("/")
+        start, size = map(int, place.split("+"))
+        text = source_text(data[span.offset + start : span.offset + start + size], slash + pointer)
+        found.append(json.loads(text) if text.startswith('"') else text)
+    return "".join(found)[span.start : span.end]
 
 
 def _text_at(raw: bytes, span: Span) -> str:

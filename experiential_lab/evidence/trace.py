@@ -65,7 +65,7 @@ RECORD_REASONS = (
     "duplicate_span",
     "unknown_shape",
 )
-STOP_MARKERS = ("###STOP###",)  # how the simulated user of tau-bench ends a conversation
+STOP_MARKERS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")  # how the simulated users of tau-bench end one
 
 
 def shown(text: str) -> str:

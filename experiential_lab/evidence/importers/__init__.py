@@ -5,7 +5,19 @@ The file's name decides nothing. Two rules that match are refused with both name
 """
 
 from experiential_lab.evidence.framing import Frames
-from experiential_lab.evidence.importers import atif, chat, claude_code, openhands, swe_agent
+from experiential_lab.evidence.importers import (
+    atif,
+    chat,
+    chat_chunks,
+    claude_code,
+    codex,
+    inspect_logs,
+    openhands,
+    openinference,
+    otel,
+    swe_agent,
+    tau2,
+)
 from experiential_lab.evidence.importers.format import Format
 from experiential_lab.records import TraceFormatError, UsageError
 
@@ -14,7 +26,10 @@ LOOKED_AT = 1_000  # the first records that the rules may look at: some files op
 
 def formats() -> tuple[Format, ...]:
     """Every known format."""
-    return (*chat.FORMATS, *claude_code.FORMATS, *atif.FORMATS, *swe_agent.FORMATS, *openhands.FORMATS)
+    families = (
+        *(chat, chat_chunks, tau2, claude_code, codex, inspect_logs, atif, swe_agent, openhands, otel, openinference),
+    )
+    return tuple(each for family in families for each in family.FORMATS)
 
 
 def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:
@@ -40,7 +55,7 @@ def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:
     seen = _matches(values)
     if not seen:
         raise TraceFormatError(
-            f"no known format: the first record holds {_seen(values, reasons)}; known are {', '.join(known)}"
+            f"no known format: the first record holds {_seen(values, reasons)}; xlab import --help names the formats"
         )
     if len(seen) > 1:
         raise TraceFormatError(f"two formats fit, {' and '.join(seen)}; choose one with --format")

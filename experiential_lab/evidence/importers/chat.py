@@ -29,6 +29,10 @@ from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Importe
 from experiential_lab.records import digest_of, short_id
 
 DECLARED = ("conversation", "conversation_id", "session_id", "thread_id")  # what names a conversation in the wild
+OF_OTHERS = (
+    {"id", "epoch", "input"},
+    {"task_id", "termination_reason"},
+)  # samples of Inspect, simulations of tau2-bench
 RESULT_ROLES = ("tool", "function")
 SYSTEM_ROLES = ("system", "developer")
 ROLES = ("user", "assistant", *RESULT_ROLES, *SYSTEM_ROLES)
@@ -345,6 +349,8 @@ def _role(message: Any) -> str:
 
 def _list_of(value: object) -> list[Any]:
     """The message list of a parsed record, whichever shape it has; empty when it has none."""
+    if isinstance(value, dict) and any(keys <= value.keys() for keys in OF_OTHERS):
+        return []
     if isinstance(value, dict) and "messages" not in value:
         value = [value] if "content" in value and "type" not in value else []  # an element of a bare list
     messages = value.get("messages") if isinstance(value, dict) else value
