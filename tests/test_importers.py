@@ -136,7 +136,7 @@ def test_every_record_event_and_step_of_the_real_files_is_accounted_for(
     assert counted == outcomes
 
 
-@pytest.mark.parametrize("folder", ["langfuse", "langsmith", "toolbench", "vercel-ai"])
+@pytest.mark.parametrize("folder", ["toolbench", "vercel-ai"])
 def test_files_of_other_formats_are_refused_by_name_of_what_was_seen(shared: Path, folder: str):
     for path in sorted((shared / "samples" / folder).glob("*.json*")):
         with pytest.raises(TraceFormatError, match=r"no known format|neither JSON"):
@@ -263,6 +263,9 @@ NAMES = {
     "chat_response": "openai_chat_chunks",
     "codex": "codex_rollout",
     "codex_fork": "codex_rollout",
+    "langfuse_observations": "langfuse",
+    "langsmith_ingest": "langsmith_runs",
+    "langsmith_managed": "langsmith_runs",
 }
 
 

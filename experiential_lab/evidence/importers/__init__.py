@@ -12,6 +12,8 @@ from experiential_lab.evidence.importers import (
     claude_code,
     codex,
     inspect_logs,
+    langfuse,
+    langsmith,
     openhands,
     openinference,
     otel,
@@ -27,7 +29,8 @@ LOOKED_AT = 1_000  # the first records that the rules may look at: some files op
 def formats() -> tuple[Format, ...]:
     """Every known format."""
     families = (
-        *(chat, chat_chunks, tau2, claude_code, codex, inspect_logs, atif, swe_agent, openhands, otel, openinference),
+        *(chat, chat_chunks, tau2, claude_code, codex, inspect_logs, atif, swe_agent, openhands),
+        *(otel, openinference, langfuse, langsmith),
     )
     return tuple(each for family in families for each in family.FORMATS)
 

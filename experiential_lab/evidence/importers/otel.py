@@ -27,8 +27,8 @@ from experiential_lab.evidence.importers.dialects import (
 )
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.importers.span_records import (
-    Entry,
     Group,
+    Logged,
     entries_in,
     events_in,
     fits,
@@ -121,7 +121,7 @@ def tool_run(group: Group, name: Node, call_id: Node, arguments: Node, result: N
     )
 
 
-def _failure(entry: Entry) -> Node:
+def _failure(entry: Logged) -> Node:
     """The message of a span's error."""
     said = [attributes.get("exception.message") for name, attributes, _ in events_in(entry) if name == "exception"]
     said.append(entry.node.get("status.message", "status.description", "status_message", "statusMessage"))

@@ -51,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOWHERE = Place("", 0, b"")  # of a value that is only looked at
 
 
-class Entry(NamedTuple):
+class Logged(NamedTuple):
     """A span or a log record, with what every spelling says of it."""
 
     record: Framed
@@ -75,8 +75,8 @@ class Entry(NamedTuple):
 class Group(NamedTuple):
     """A span with the log records that name it; or log records whose span is not in the file."""
 
-    entry: Entry
-    logs: list[Entry]
+    entry: Logged
+    logs: list[Logged]
 
 
 Reading = Callable[[Group], Run]
@@ -85,7 +85,7 @@ Reading = Callable[[Group], Run]
 def read_spans(source: Source, name: str, reading: Reading) -> Imported:
     """Every conversation of a source; `reading` says what one span means."""
     good, rejected = source.readable()
-    entries: list[Entry] = []
+    entries: list[Logged] = []
     for record in good:
         found = list(_entries(source, record))
         entries += found
@@ -108,7 +108,7 @@ def _of_record(record: Framed) -> tuple[str, int]:
 # Spans, whichever way they are wrapped
 
 
-def _entries(source: Source, record: Framed) -> Iterator[Entry]:
+def _entries(source: Source, record: Framed) -> Iterator[Logged]:
     root = Node(source.place(record), record.value)
     for node, is_log in spans_in(root):
         yield _entry(record, node, is_log=is_log)
@@ -155,7 +155,7 @@ def is_span(value: object) -> bool:
     return named and (is_known or any(key.startswith("attributes.") for key in value))
 
 
-def _entry(record: Framed, node: Node, *, is_log: bool) -> Entry:
+def _entry(record: Framed, node: Node, *, is_log: bool) -> Logged:
     given = node.get("attributes")
     attributes = given.pairs() if isinstance(given.value, list) else given.decoded()
     context = node.get("context", "spanContext")
@@ -167,7 +167,7 @@ def _entry(record: Framed, node: Node, *, is_log: bool) -> Entry:
     )
     end, ended = moment(node.get("endTimeUnixNano", "end_time_unix_nano"), node.get("end_time", "endTime"))
     name = node.get("name", "eventName", "event_name") or attributes.get("event.name")
-    return Entry(
+    return Logged(
         record,
         node,
         is_log,
@@ -240,23 +240,23 @@ def _nanoseconds(text: str) -> int | None:
     return (whole - _EPOCH) // timedelta(seconds=1) * NANO + int((fraction or "").ljust(9, "0"))
 
 
-def _once(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+def _once(entries: Sequence[Logged]) -> tuple[list[Logged], list[Logged]]:
     """Each span once, a finished one before one that has not ended; and the others."""
-    best: dict[tuple[str, str], Entry] = {}
+    best: dict[tuple[str, str], Logged] = {}
     for entry in entries:
         if entry.span_id and not entry.is_log:
             held = best.setdefault((entry.trace_id, entry.span_id), entry)
             if held.end is None and entry.end is not None:
                 best[entry.trace_id, entry.span_id] = entry
-    kept: list[Entry] = []
-    again: list[Entry] = []
+    kept: list[Logged] = []
+    again: list[Logged] = []
     for entry in entries:
         is_first = entry.is_log or not entry.span_id or best[entry.trace_id, entry.span_id] is entry
         (kept if is_first else again).append(entry)
     return kept, again
 
 
-def _grouped(entries: list[Entry]) -> list[Group]:
+def _grouped(entries: list[Logged]) -> list[Group]:
     """Spans with their log records."""
     groups: dict[tuple[object, ...], Group] = {}
     for entry in sorted(entries, key=lambda each: each.is_log):
@@ -290,12 +290,12 @@ def plain_run(group: Group, kind: Any = "other", **more: Any) -> Run:
     )
 
 
-def _run_id(entry: Entry) -> str:
+def _run_id(entry: Logged) -> str:
     place = f"#{entry.record.member}{entry.record.number}{entry.node.pointer}"
     return f"{entry.trace_id}/{entry.span_id or place}"
 
 
-def status_of(entry: Entry) -> bool | None:
+def status_of(entry: Logged) -> bool | None:
     """Whether a span failed, as it declares itself; None when it declares nothing."""
     status = entry.node.get("status.code", "status.status_code", "status_code", "statusCode", "status").value
     text = str(status).upper().removeprefix("STATUS_CODE_") if isinstance(status, int | str) else ""
@@ -304,7 +304,7 @@ def status_of(entry: Entry) -> bool | None:
     return False if text in ("1", "OK") else None
 
 
-def events_in(entry: Entry) -> list[tuple[str, Node, Node]]:
+def events_in(entry: Logged) -> list[tuple[str, Node, Node]]:
     """(name, attributes, body) of each event of a span."""
     found = []
     for event in entry.node.get("events").each():
@@ -320,7 +320,7 @@ def told_by(group: Group) -> list[tuple[str, Node, Node]]:
     return logs if group.entry.is_log else events_in(group.entry) + logs
 
 
-def log_event(log: Entry) -> tuple[str, Node, Node]:
+def log_event(log: Logged) -> tuple[str, Node, Node]:
     body = log.node.get("body")
     opened = Node(body.place, body.value, body.pointer, is_typed=True) if body else body
     return log.title or log.attributes.get("event.name").string() or "", log.attributes, _body(log.attributes, opened)
@@ -335,14 +335,14 @@ def _body(attributes: Node, body: Node) -> Node:
 # Traces
 
 
-def _traces(source: Source, name: str, groups: list[Group], again: list[Entry], reading: Reading) -> Iterator[Trace]:
+def _traces(source: Source, name: str, groups: list[Group], again: list[Logged], reading: Reading) -> Iterator[Trace]:
     conversation = _conversations(groups)
     runs = {_run_id(group.entry): reading(group) for group in groups}
     runs |= {run_id: runs[run_id]._replace(repeats=True) for run_id in _repeated_responses(groups, runs)}
     traces: dict[str, list[Group]] = {}
     for group in groups:
         traces.setdefault(conversation[_run_id(group.entry)], []).append(group)
-    copies: dict[str, list[Entry]] = {}
+    copies: dict[str, list[Logged]] = {}
     for entry in again:
         key = conversation.get(_run_id(entry), entry.trace_id)
         copies.setdefault(key, []).append(entry)
@@ -402,7 +402,7 @@ def _responses(attributes: Node) -> set[str]:
     return {each.value for each in said if each.string()}
 
 
-def _trace(source: Source, name: str, key: str, groups: list[Group], runs: list[Run], again: list[Entry]) -> Trace:
+def _trace(source: Source, name: str, key: str, groups: list[Group], runs: list[Run], again: list[Logged]) -> Trace:
     events = events_of(runs)
     asked = [event for event in events if event.kind == "task" and not event.aside]
     root = next((group.entry for group in groups if not group.entry.parent_id), groups[0].entry)
@@ -425,7 +425,7 @@ def _trace(source: Source, name: str, key: str, groups: list[Group], runs: list[
     )
 
 
-def _unsaid(groups: list[Group], events: Sequence[Event]) -> list[Entry]:
+def _unsaid(groups: list[Group], events: Sequence[Event]) -> list[Logged]:
     """The spans of records that no event quotes: what they say stands in log records of their own."""
     said = {(event.span.member, event.span.offset) for event in events}
     entries = {_of_record(entry.record): entry for group in groups for entry in (group.entry, *group.logs)}
@@ -455,7 +455,7 @@ def _tools(attributes: Node) -> int:
     return 0
 
 
-def _mention(entry: Entry, aside: str) -> Event:
+def _mention(entry: Logged, aside: str) -> Event:
     """A span that says nothing of its own."""
     block = block_of(entry.name if entry.title else entry.node)
     span = block.place.span(block.at)
@@ -465,13 +465,13 @@ def _mention(entry: Entry, aside: str) -> Event:
 # Recognising
 
 
-def entries_in(value: object) -> Iterator[Entry]:
+def entries_in(value: object) -> Iterator[Logged]:
     """The spans and log records of a parsed value."""
     for node, is_log in spans_in(Node(_NOWHERE, value)):
         yield _entry(Framed(0, 0, b"", None), node, is_log=is_log)
 
 
-def kind_of(entry: Entry) -> str:
+def kind_of(entry: Logged) -> str:
     """The OpenInference kind of a span; the empty text for none."""
     kind = entry.attributes.get("openinference.span.kind").string() or entry.node.get("span_kind").string() or ""
     return kind.upper() if kind.upper() in KINDS else ""
