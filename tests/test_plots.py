@@ -254,7 +254,7 @@ def test_what_is_free_is_zero_with_the_word_and_what_is_absent_has_no_row():
     assert written(finding).count("$0, free") == 2
 
 
-def test_an_unknown_cost_is_a_hatched_stub_outside_of_the_sum():
+def test_law_9_an_unknown_cost_is_a_hatched_stub_outside_of_the_sum():
     steps = [{"world_model": spent(7_000_000, "observed")}, {"world_model": spent(None, "unknown")}]
     finding = plots.plot_costs(plots.costs_frame(steps), latency=False)
     assert finding.title == "2 steps cost at least 7.00 m$; 1 cost of world model is unknown"
@@ -270,7 +270,7 @@ def test_what_was_never_known_is_no_zero():
     assert finding.table["cost_nusd"].to_list() == [None]
 
 
-def test_a_time_that_was_not_taken_is_unknown_and_no_zero():
+def test_law_9_a_time_that_was_not_taken_is_unknown_and_no_zero():
     finding = plots.plot_costs(plots.costs_frame([{"retrieval": spent(latency_ns=None)}]))
     assert "unknown" in written(finding)
     assert finding.table["median_latency_ns"].to_list() == [None]

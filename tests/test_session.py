@@ -133,7 +133,7 @@ SHAPES: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("message", "code"), SHAPES.values(), ids=SHAPES)
-def test_refuse_before_acting_on_anything_but_one_assistant_text(message, code):
+def test_law_7_refuse_before_acting_on_anything_but_one_assistant_text(message, code):
     at = stage()
     before = at.seen()
     error = refused(code, lambda: at.session.step(message))
@@ -242,7 +242,7 @@ GONE = ("expired", "ended", "terminal")
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_each_code_is_raised_and_nothing_changed(code):
+def test_law_7_each_code_is_raised_and_nothing_changed(code):
     at, call, searches, dispatches = CASES[code]()
     before = at.seen(gone=code in GONE)
     error = refused(code, call)

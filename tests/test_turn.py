@@ -98,7 +98,7 @@ def test_copying_has_no_prompt_and_names_the_rank():
     assert (turn.prompt, turn.prompt_version, turn.support) == (None, None, "A")
 
 
-def test_refuse_before_acting_without_an_eligible_precedent():
+def test_law_7_refuse_before_acting_without_an_eligible_precedent():
     model = Told("Number 9.")
     taken = turned(model=model, exclude=EVERYTHING)
     assert taken.hits == Unverifiable(reason="empty view")
@@ -128,7 +128,7 @@ def test_support_d_with_hits_is_refused_below_c_and_answered_without_a_rule():
     assert (turn.support, turn.refused, turn.prediction) == ("D", None, "[]")
 
 
-def test_a_refusal_comes_after_retrieval_and_before_dispatch():
+def test_law_7_a_refusal_comes_after_retrieval_and_before_dispatch():
     model = Told("Number 9.")
     taken = turned("Zebra.", model=model, refuse_below="A")
     assert isinstance(taken.hits, Hits)
@@ -166,7 +166,7 @@ def test_a_model_cannot_rest_on_a_rank_that_was_not_retrieved():
         turned(model=Told("Number 9.", used=(1, 9)))
 
 
-def test_unknown_is_not_zero_when_the_provider_fails():
+def test_law_9_unknown_is_not_zero_when_the_provider_fails():
     taken = turned(model=Told(ProviderError("status 500")))
     assert taken.turn.failure.detail == "status 500"
     assert (taken.turn.failure.code, taken.turn.failure.attribution) == ("provider", "world_model")
