@@ -1,7 +1,7 @@
 """What an import holds, as the views of one page: formats, ledger, reasons by level, families by threshold, and traces."""
 
+from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -13,6 +13,7 @@ from experiential_lab.records import NoEvidence
 from experiential_lab.show.plots import Finding, plot_ledger, plot_sweep
 from experiential_lab.show.theme import Mode
 
+FORMATS = {"format": pl.String, "rule": pl.String, "files": pl.Int64}
 TRACES_SHOWN = 40
 REJECTED_SHOWN = 40
 LEVELS = {"record": "records_rejected", "event": "set_aside", "step": "left_out", "secret": "secrets"}
@@ -20,6 +21,7 @@ LEVELS = {"record": "records_rejected", "event": "set_aside", "step": "left_out"
 
 class Contents(NamedTuple):
     formats: pl.DataFrame
+    """One row a format and the rule that chose it, with its number of files; then why others could not be used."""
     ledger: Finding
     reasons: pl.DataFrame
     """One row a level and reason: what was rejected, set aside or left out, and what looks like a secret."""
@@ -33,12 +35,15 @@ class Contents(NamedTuple):
 def contents(report: ImportReport, *, threshold: str = "0.9", mode: Mode = "light") -> Contents:
     """All views of an import. Nothing is written: the split that it speaks of is a thought."""
     counts, corpus = report.counts, report.corpus
-    formats = [(Path(each["path"]).name, each["format"], each["rule"]) for each in counts["formats"]]
+    files = Counter((each["format"], each["rule"]) for each in counts["formats"])
+    formats = [(name, rule, n) for (name, rule), n in sorted(files.items())]
+    unusable = Counter(each["reason"].split(":")[0] for each in counts["unusable"])
+    formats += [("not used", reason, n) for reason, n in sorted(unusable.items())]
     reasons = [(level, reason, n) for level, name in LEVELS.items() for reason, n in counts[name].items()]
     rejected = report.rejected.with_columns(path=pl.col("path").str.split("/").list.last())
     traces = traces_frame(corpus.traces, corpus.ledger, corpus.lineages, {})
     return Contents(
-        formats=pl.DataFrame(formats, schema=dict.fromkeys(("file", "format", "rule"), pl.String), orient="row"),
+        formats=pl.DataFrame(formats, schema=FORMATS, orient="row"),
         ledger=plot_ledger(counts, report.ledger, mode=mode),
         reasons=pl.DataFrame(
             reasons, schema={"level": pl.String, "reason": pl.String, "count": pl.Int64}, orient="row"

@@ -51,7 +51,7 @@ def _():
 @app.cell
 def _():
     workspace = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, workspace, ignore_errors=True)
+    _ = atexit.register(shutil.rmtree, workspace, ignore_errors=True)
     return (workspace,)
 
 
