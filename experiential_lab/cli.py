@@ -155,7 +155,8 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
             f"{len(counts['extends'])} files extend an earlier one; {len(counts['changed'])} known steps got another outcome"
         )
     if report._rejected:
-        _show_frame(report.rejected, "rejected records")
+        rejected = report.rejected.with_columns(path=pl.col("path").str.split("/").list.last())
+        _show_frame(rejected.select("reason", "path", "record", "excerpt"), "rejected records")
     if ledger:
         _show_frame(report.ledger.select("trace", "step", "action", "outcome", "observation"), "ledger", whole=True)
 
