@@ -55,7 +55,9 @@ oracle = typer.Typer(help="Executable desks, for which the truth is known.", no_
 app.add_typer(oracle, name="oracle")
 
 GONE = ("expired", "ended", "terminal", "unknown")  # a session with one of these codes takes no further step
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile(
+    "[\u061c\u200b-\u200d\u2028\u2029\ufeff]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 FORMATS = ", ".join(each.name for each in formats())
 TEXTS = ("action", "observation", "excerpt")  # columns that share what the other columns leave of a line
 SHOWN = 20  # rows of a table that people see; the rest is counted
@@ -69,6 +71,9 @@ err = Console(highlight=False, markup=False, emoji=False, stderr=True)
 
 def main() -> None:
     """Runs the command line and exits with the code that the contract gives to each outcome."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign shows its number
     try:
         sys.exit(app(standalone_mode=False))
     except LabError as error:
@@ -150,6 +155,8 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         _say(
             f"looks like a secret: {_reasons(secrets)}; it is masked wherever text is shown, and stays in the stored bytes"
         )
+    if counts["united"]:
+        _say(f"{len(counts['united'])} lineages moved from fit to held out, with the family that they now belong to")
     if counts["extends"]:
         _say(
             f"{len(counts['extends'])} files extend an earlier one; {len(counts['changed'])} known steps got another outcome"
@@ -275,6 +282,8 @@ def nearest(
     lab = Lab(workspace)
     if sum(given is not None for given in (action, tool, transition)) != 1:
         raise UsageError("give exactly one of --action, --tool (with --args) and --transition")
+    if args is not None and tool is None:
+        raise UsageError("--args are the arguments of a call; name it with --tool")
     if boundary is not None and transition is None:
         raise UsageError("--boundary is drawn around a recorded step; name it with --transition")
     base: Base = _one_of(view, ("fit", "all"), "--view")
@@ -421,7 +430,7 @@ def _messages(script: Path | None) -> Iterator[str | dict[str, Any]]:
         line = line.removesuffix("\r")
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         yield value if isinstance(value, dict) and "role" in value else line
 
@@ -460,7 +469,7 @@ def _print_refusal(error: SessionError, *, as_json: bool) -> None:
         turn = {"support": error.turn.support, "receipt": error.turn.receipt} if error.turn else {}
         _json({"error": about | turn | {"economics": error.economics}})
     else:
-        err.print(f"refused  {_plain(str(error))}")
+        err.print(f"refused  {_plain(str(error))}", soft_wrap=True)
 
 
 @app.command()
@@ -621,7 +630,7 @@ def _json(value: object) -> None:
 
 
 def _say(line: str) -> None:
-    out.print(_plain(line), soft_wrap=True)
+    out.print(_plain(line).replace("\n", "\n    │ "), soft_wrap=True)  # foreign text forges no line of ours
 
 
 def _plain(text: str) -> str:

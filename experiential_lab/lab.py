@@ -83,7 +83,8 @@ class Lab:
         A split that stands is made again, so that new traces have a side. Raises as `import_files` does.
         """
         report = import_files(self.path, paths, declared or Declared(), progress=progress)
-        remake_split(self.store, report.corpus)
+        current = remake_split(self.store, self.corpus)
+        report.united = current.table.united if current else ()
         return report
 
     def split(self, *, threshold: float | str = "0.9", held_out: float | str = "0.3", seed: int = 0) -> LineageTable:
@@ -99,7 +100,8 @@ class Lab:
 
     def build_index(self) -> Index:
         """A new index over the current evidence, which becomes the current one. Raises as `make_index` does."""
-        return self._loaded(make_index(self.store, self.corpus, current_split(self.store)))
+        store, corpus = self.store, self.corpus
+        return self._loaded(make_index(store, corpus, remake_split(store, corpus)))
 
     def current_index(self) -> Index:
         """The current index as it stands. Raises NoEvidence or StaleError where `index` would build one."""

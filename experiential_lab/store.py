@@ -542,10 +542,13 @@ class Store:
                 self._begin(log)
 
     def _begin(self, log: FileIO) -> None:
-        if (count := log.readall().count(b"\n")) > 1:
+        held = log.readall()
+        if (count := held.count(b"\n")) > 1:
             raise IntegrityError(
                 f"{self.path / 'lab.json'} is missing while the log has {count} rows; restore the file"
             )
+        if held and not held.startswith(b'{"actor":'):
+            raise UsageError(f"{self.path / 'log.jsonl'} is no log of a workspace; name another folder")
         with self._writing("empty log"):
             log.truncate(0)  # the rest of a longer first line would count as a second one
         self._extend(log, _Tail(_Head(count=0, digest=""), 0, b""), [("workspace_created", {"schema": SCHEMA})])

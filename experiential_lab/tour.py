@@ -13,7 +13,7 @@ import polars as pl
 from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.lab import Lab
-from experiential_lab.records import NoEvidence, Unverifiable, UsageError, short_id
+from experiential_lab.records import NoEvidence, Unverifiable, UsageError, digest_of, short_id
 from experiential_lab.retrieval.grounding import around, query_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index
@@ -147,7 +147,8 @@ def _name(traces: list[Path]) -> str:
     missing = [path for path in traces if not path.exists()]
     if missing:
         raise UsageError(f"{missing[0]} does not exist")
-    return f"{traces[0].stem}-{short_id(*(str(path.resolve()) for path in traces))[:8]}"
+    files = [each for path in traces for each in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    return f"{traces[0].stem}-{short_id(*(digest_of(each.read_bytes()) for each in files if each.is_file()))[:8]}"
 
 
 def _contrast(lab: Lab, index: Index) -> _Contrast:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiential_lab import Declared, Lab, Query, Unverifiable
+from experiential_lab.evidence.corpus import import_files
 from experiential_lab.records import IntegrityError, LimitError, NoEvidence, StaleError, TraceFormatError, UsageError
 from experiential_lab.retrieval.receipts import verify_durable
 
@@ -334,3 +335,93 @@ def test_the_last_source_can_be_forgotten_and_imported_again(lab: Lab, tmp_path:
     lab.import_traces(path)
     assert lab.corpus.digest == before
     assert lab.verify().ok
+
+
+@pytest.mark.parametrize(
+    "text", [chat(2) + '{"generated": "session"}\n' + chat(1), "# a note\n" + '{"generated": "x"}\n' + chat(1)]
+)
+def test_law_1_a_file_that_holds_our_own_export_anywhere_is_not_recorded(lab: Lab, tmp_path: Path, text: str):
+    lab.import_traces(written(tmp_path, text))
+    assert [info.origin for info in lab.corpus.sources] == ["simulated_environment"]
+    with pytest.raises(NoEvidence, match="recorded evidence"):
+        lab.index()
+
+
+def test_law_1_an_exported_conversation_without_its_header_is_not_recorded(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, "".join(map(chat, range(6)))))
+    lab.split(threshold=1)
+    with lab.session("Where is it?") as session:
+        session.step("Order 1 is packed.")
+        lines = session.export().splitlines(keepends=True)
+    lab.import_traces(written(tmp_path, lines[1], "stripped.jsonl"))
+    assert [info.origin for info in lab.corpus.sources if lab.corpus.names[info.digest].endswith("stripped.jsonl")] == [
+        "simulated_environment"
+    ]
+
+
+@pytest.mark.parametrize("first", ["recorded", "simulated_environment"])
+def test_known_bytes_stay_what_they_were_declared_to_be(lab: Lab, tmp_path: Path, first: str):
+    other = {"recorded": "written", "simulated_environment": "recorded"}[first]
+    lab.import_traces(written(tmp_path, chat(1) + chat(2)), declared=Declared(origin=first))
+    before = lab.corpus.digest
+    for declared in (Declared(origin=other), Declared(origin=first, limit=1), Declared("openai_chat_legacy", first)):
+        with pytest.raises(UsageError, match=r"is known with .* forget it first"):
+            lab.import_traces(written(tmp_path, chat(1) + chat(2), "again.jsonl"), declared=declared)
+    assert lab.corpus.digest == before
+
+
+@pytest.mark.parametrize("order", [("recorded", "simulated_environment"), ("simulated_environment", "recorded")])
+@pytest.mark.parametrize("tail", ["", "\n", "\n\n", "\n\n\n"])
+def test_law_1_a_copy_makes_no_observation_of_what_was_declared_to_be_none(
+    tmp_path: Path, order: tuple[str, str], tail: str
+):
+    lab = Lab(tmp_path / "lab")
+    more = json.loads(chat(1))
+    more["messages"] += [{"role": "assistant", "content": "More?"}, {"role": "user", "content": "No"}]
+    for name, origin, text in zip("ab", order, (chat(1), json.dumps(more) + "\n" + tail), strict=True):
+        lab.import_traces(written(tmp_path, text, f"{name}.jsonl"), declared=Declared(origin=origin))
+    recorded = {info.digest for info in lab.corpus.sources if info.origin == "recorded"}
+    grounding = {each.observation for each in lab.corpus.transitions if each.action_span.source in recorded}
+    assert not grounding & {"packed 1", "Thank you"}
+
+
+def test_another_file_changes_no_step_id(lab: Lab, tmp_path: Path):
+    other = json.loads(chat(1))
+    other["messages"][2]["content"] = "lost"
+    lab.import_traces(written(tmp_path, chat(1), "a.jsonl"), written(tmp_path, json.dumps(other), "b.jsonl"))
+    before = {each.transition_id for each in lab.corpus.transitions}
+    for number in range(2, 7):
+        lab.import_traces(written(tmp_path, chat(number), f"{number}.jsonl"))
+    assert before <= {each.transition_id for each in lab.corpus.transitions}
+
+
+def test_a_foreign_log_is_not_touched(lab: Lab, tmp_path: Path):
+    lab.path.mkdir()
+    (lab.path / "log.jsonl").write_text('{"my": "x"}\n')
+    for path in (tmp_path / "nowhere.jsonl", written(tmp_path, chat(1))):
+        with pytest.raises(UsageError):
+            lab.import_traces(path)
+    assert (lab.path / "log.jsonl").read_text() == '{"my": "x"}\n'
+
+
+def test_a_file_of_a_directory_whose_name_is_unknown_is_named(lab: Lab, tmp_path: Path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name in ("a.JSONL", "b.ndjson", "c.jsonl.bak"):
+        written(folder, chat(ord(name[0])), name)
+    report = lab.import_traces(folder)
+    assert (report.counts["sources"], [Path(each["path"]).name for each in report.counts["unusable"]]) == (
+        2,
+        ["c.jsonl.bak"],
+    )
+
+
+def test_a_split_of_older_evidence_is_never_used_in_silence(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, "".join(map(chat, range(8)))))
+    lab.split(threshold=1)
+    lab.index()
+    import_files(lab.path, [written(tmp_path, chat(9), "b.jsonl")])  # as if the process died before it split again
+    with pytest.raises(StaleError, match="the split is stale"):
+        lab.current_index()
+    assert len(lab.index().snapshot.fit.rows) < len(lab.index().snapshot.rows) == 18
+    assert {row.split for row in lab.index().snapshot.rows} == {"fit", "held_out"}

@@ -774,3 +774,12 @@ def test_usage_is_unknown_as_soon_as_one_message_states_none():
     assert usage({"input_tokens": 3}, {"input_tokens": 4}) == (("input_tokens", 7), ("model_messages", 2))
     assert usage({"input_tokens": 3}, None) is None
     assert usage({"input_tokens": -1}) is usage({"input_tokens": 10**30}) is None
+
+
+def test_law_3_no_list_of_a_conversation_takes_its_task_from_its_own_observation():
+    one, two = (
+        [says(greeting), asks("SECRET answer"), says("ok"), asks("bye")] for greeting in ("hello one", "hello two")
+    )
+    found = read(lines(chat(*one, conversation="x"), chat(*two, conversation="x")))
+    assert found.pairs == [("ok", "user_reply", "bye"), ("ok", "user_reply", "bye")]
+    assert all(each.observation not in (each.task, each.recent) for each in found.transitions)

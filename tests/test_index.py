@@ -17,7 +17,7 @@ from retrieval_cases import airline, desk, entry, exclusions, queries, query_of,
 
 from experiential_lab.records import IntegrityError, NoEvidence, StaleError, Unverifiable, UsageError, digest_of
 from experiential_lab.retrieval import index as index_module
-from experiential_lab.retrieval.index import build, load, save, search
+from experiential_lab.retrieval.index import build, load, replay, save, search
 from experiential_lab.retrieval.receipts import Consumer, Query, verify, verify_durable
 from experiential_lab.retrieval.sparse import DEFAULT, Channel, RankerConfig
 from experiential_lab.retrieval.views import Exclusion, Facts, View, boundary, snapshot_of
@@ -315,3 +315,10 @@ def test_law_11_the_same_bytes_in_other_processes_orders_hash_seeds_and_cpu_feat
 def test_an_exclusion_may_be_of_any_level():
     view = desk_index().view("all", exclude=["L00", Exclusion(level="observation_kind", value="tool_result")])
     assert {(row.observation_kind, "L00" in row.lineages) for row in view.plain.rows} == {("user_reply", False)}
+
+
+def test_a_receipt_of_the_fit_view_is_replayed_when_every_entry_is_fit():
+    index = build(View(desk_index().snapshot.fit))
+    for base in ("fit", "all"):
+        hits = index.view(base).nearest(Query(action="where is it"), 3)
+        assert replay(hits.receipt, index).receipt == hits.receipt.receipt_digest

@@ -1,7 +1,8 @@
 """Find histories that stand in two places, so that each step counts once: grown logs, resumed sessions, forks.
 
 - Two traces of one id are copies. The longer one counts; the shorter is `replayed_history` as far as it is the same, and
-  what goes on otherwise keeps its steps under an id of its own.
+  what goes on otherwise keeps its steps under an id of its own. A copy that was not recorded counts before one that was: a
+  second name makes no observation of what was declared to be none.
 - A trace that begins with the history of another, which it calls its parent or shares a session with, replays that history.
   Without a declared parent the copied events must have equal, real times: two runs of one task may begin with equal words.
 - Which copy counts does not depend on the order of imports: the replay is the one that declares a parent, else the one that
@@ -11,8 +12,8 @@
 Not covered: copies that were edited.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence, Set
 
 import msgspec
 
@@ -22,12 +23,15 @@ from experiential_lab.records import short_id
 LEAST = 2  # events that must be equal: a single greeting is no history
 
 
-def settled(traces: Sequence[Trace]) -> list[Trace]:
-    """The same traces with ids that differ, and with every copied history set aside."""
-    return _without_histories(_with_own_ids(traces))
+def settled(traces: Sequence[Trace], observed: Set[str]) -> list[Trace]:
+    """The same traces with ids that differ, and with every copied history set aside.
+
+    `observed`: digests of the sources that were recorded.
+    """
+    return _without_histories(_with_own_ids(traces, observed))
 
 
-def _with_own_ids(traces: Sequence[Trace]) -> list[Trace]:
+def _with_own_ids(traces: Sequence[Trace], observed: Set[str]) -> list[Trace]:
     by_id: dict[str, list[int]] = defaultdict(list)
     for at, trace in enumerate(traces):
         by_id[trace.trace_id].append(at)
@@ -35,13 +39,17 @@ def _with_own_ids(traces: Sequence[Trace]) -> list[Trace]:
     for trace_id, places in by_id.items():
         if len(places) == 1:
             continue
-        longest = max(places, key=lambda at: (len(traces[at].events), -at))
+        strict = any(traces[at].source not in observed for at in places)
+        longest = max(places, key=lambda at: (traces[at].source not in observed, len(traces[at].events), -at))
+        seen: Counter[str] = Counter()
         for at in places:
+            seen[traces[at].source] += 1
             trace = msgspec.structs.replace(traces[at], keys=tuple(sorted({*traces[at].keys, f"trace:{trace_id}"})))
             if at != longest:
                 same = _common(trace.events, traces[longest].events)
-                trace = _replaying(trace, same) if same == len(trace.events) else trace
-                trace = msgspec.structs.replace(trace, trace_id=short_id(trace_id, trace.source, str(at)))
+                trace = _replaying(trace, same) if strict or same == len(trace.events) else trace
+                number = str(seen[trace.source])  # among its own file's, so that other files change no id
+                trace = msgspec.structs.replace(trace, trace_id=short_id(trace_id, trace.source, number))
             found[at] = trace
     return found
 

@@ -11,11 +11,12 @@
 Not covered: the index and the split, which name the evidence that they were made from.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 import polars as pl
@@ -28,7 +29,7 @@ from experiential_lab.evidence.frames import (
     secrets_frame,
     set_aside_frame,
 )
-from experiential_lab.evidence.framing import frame
+from experiential_lab.evidence.framing import Framed, frame
 from experiential_lab.evidence.importers import choose
 from experiential_lab.evidence.importers.format import Source
 from experiential_lab.evidence.lineage import lineages_of, opening_key
@@ -37,6 +38,7 @@ from experiential_lab.evidence.spans import files_of, open_span, unpacked
 from experiential_lab.evidence.trace import Imported, LedgerRow, Origin, Rejected, SetAside, Trace, Transition
 from experiential_lab.evidence.transitions import Ledger, ledger_of
 from experiential_lab.records import (
+    SAFE_INTEGER,
     IntegrityError,
     LimitError,
     NoEvidence,
@@ -49,8 +51,8 @@ from experiential_lab.records import (
 from experiential_lab.store import LogRow, Problem, Store, Verification
 
 KIND = "evidence"
-GENERATED = "generated"  # the first record of our own exports says so under this key
-SUFFIXES = (".json", ".jsonl", ".gz", ".zip", ".eval", ".traj")  # what is looked for below a directory
+GENERATED = "generated"  # what our own exports say of themselves, in their header and in their metadata
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".gz", ".zip", ".eval", ".traj")  # what is looked for below a directory
 USES = ("step", "observation", "context")
 R = TypeVar("R", bound=Record)
 Progress = Callable[[int, int, str], None]
@@ -163,6 +165,8 @@ class ImportReport:
         unusable: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.corpus = corpus
+        self.united: tuple[str, ...] = ()
+        """Lineages that this import moved from fit to held out."""
         self.unusable = tuple(unusable)
         """(path, reason) of each file of a directory that could not be used."""
         self.added = len(set(given) - {info.digest for info in earlier.sources} if earlier else set(given))
@@ -257,6 +261,7 @@ class ImportReport:
                 for info in self.sources
             ],
             "unusable": [{"path": path, "reason": reason} for path, reason in self.unusable],
+            "united": list(self.united),
             "extends": {info.digest: info.extends for info in self.sources if info.extends},
             "changed": [dict(zip(("trace", "step", "old", "new"), row, strict=True)) for row in self.changed],
             "secrets": _counted(self.secrets["kind"]),
@@ -306,6 +311,10 @@ def import_files(
             is as it was.
         NoEvidence: the files hold no transition. `report` is the report; the workspace is as it was.
     """
+    if declared.origin not in get_args(Origin):
+        raise UsageError(f"the origin is {declared.origin!r}; it can be {', '.join(get_args(Origin))}")
+    if declared.limit is not None and not 1 <= declared.limit <= SAFE_INTEGER:
+        raise UsageError(f"the limit is {declared.limit}; it must be at least 1")
     if store := _existing(workspace):
         store.writable()
     files, unusable = _read_all(_expanded(paths), declared, progress)
@@ -313,6 +322,7 @@ def import_files(
         store = _existing(workspace)
         row = store.latest("evidence_built") if store else None
         earlier = _corpus(store, str(row.fields["artifact"])) if store and row else None
+        _check_declared(files, earlier)
         corpus, blobs = build_evidence(files, earlier)
         given = [file.info.digest for file in files]
         report = ImportReport(corpus, given, earlier, unusable)
@@ -321,6 +331,27 @@ def import_files(
         store = store or Store.open(workspace, create=True)
         if _made_current(store, corpus, blobs, row, given=given, paths=[file.path for file in files]):
             return report
+
+
+def _check_declared(files: list[File], earlier: Corpus | None) -> None:
+    """Known bytes stay what they were declared to be; only a limit may be widened."""
+    known = {info.digest: info for info in earlier.sources} if earlier else {}
+    for file in files:
+        now, before = file.info, known.get(file.info.digest)
+        if before is None:
+            continue
+        narrower = before.limit != now.limit and (
+            before.limit is None or (now.limit is not None and now.limit < before.limit)
+        )
+        for name, old, new in (("origin", before.origin, now.origin), ("format", before.format, now.format)):
+            if old != new:
+                raise UsageError(
+                    f"{file.path} is known with {name} {old}, and now declared {new}; forget it first: xlab forget"
+                )
+        if narrower:
+            raise UsageError(
+                f"{file.path} is known with limit {before.limit}, and now asked with {now.limit}; forget it first"
+            )
 
 
 def _made_current(store: Store, corpus: Corpus, blobs: list[bytes], after: LogRow | None, **fields: list[str]) -> bool:
@@ -353,8 +384,7 @@ def without_source(store: Store, digest: str) -> Corpus:
 
 def _existing(workspace: Path) -> Store | None:
     """The workspace, unless there is none yet, or another process is just making it."""
-    made = (workspace / "lab.json").exists() or (workspace / "log.jsonl").exists() or workspace.is_file()
-    return Store.open(workspace, create=not workspace.is_file()) if made else None
+    return Store.open(workspace) if (workspace / "lab.json").exists() or workspace.is_file() else None
 
 
 def _no_transition(report: ImportReport) -> NoEvidence:
@@ -403,6 +433,11 @@ def _read_all(
     for number, found in enumerate(paths):
         if progress:
             progress(number, len(paths), found.path.name)
+        if not found.is_named and found.path.suffix.casefold() not in SUFFIXES:
+            unusable.append(
+                (str(found.path), f"its name ends in none of {', '.join(SUFFIXES)}; name the file to import it")
+            )
+            continue
         try:
             files.append(read_file(found.path, declared))
         except (TraceFormatError, LimitError) as error:
@@ -420,8 +455,8 @@ def _expanded(paths: Iterable[str | Path]) -> list[_Found]:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
-            if not inside:
+            inside = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
+            if not any(each.suffix.casefold() in SUFFIXES for each in inside):
                 raise UsageError(f"{path} holds no file that ends in {', '.join(SUFFIXES)}")
             found += [_Found(each, False) for each in inside]
         else:
@@ -433,19 +468,20 @@ def _expanded(paths: Iterable[str | Path]) -> list[_Found]:
 
 def read_file(path: Path, declared: Declared) -> File:
     """One file, framed and understood; nothing is written. Raises as `import_files` does."""
+    name = os.fsencode(path).decode(errors="backslashreplace")  # a name need be no Unicode, a log row must
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from None
     try:
-        return _understood(str(path), data, declared)
+        return _understood(name, data, declared)
     except (TraceFormatError, LimitError) as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise type(error)(f"{name}: {error}") from None
 
 
 def _understood(path: str, data: bytes, declared: Declared) -> File:
     frames = frame(data)
-    is_export = any(isinstance(r.value, dict) and GENERATED in r.value for r in frames.records[:1])
+    is_export = any(map(_is_generated, frames.records))  # one such record taints the file: they are not told apart
     format, rule = choose(frames, declared.format)
     if declared.limit is not None:
         frames = frames._replace(records=frames.records[: declared.limit])
@@ -465,6 +501,15 @@ def _understood(path: str, data: bytes, declared: Declared) -> File:
     return File(path, data, declared, imported, info)
 
 
+def _is_generated(record: Framed) -> bool:
+    """Whether a record is of our own exports: the header, or a conversation that lost its header."""
+    value = record.value
+    if not isinstance(value, dict):
+        return False
+    metadata = value.get("metadata")
+    return GENERATED in value or (isinstance(metadata, dict) and GENERATED in metadata)
+
+
 def _again(info: SourceInfo, corpus: Corpus) -> File:
     """A source of the workspace, read again as it was declared."""
     declared = Declared(info.format, info.origin, info.limit)
@@ -481,7 +526,8 @@ def build_evidence(files: list[File], earlier: Corpus | None) -> tuple[Corpus, l
             every[info.digest] = _again(info, earlier)
     ordered = [every[digest] for digest in sorted(every)]
     extends = _extensions(ordered)
-    traces = settled([trace for file in ordered for trace in file.imported.traces])
+    observed = {file.info.digest for file in ordered if file.info.origin == "recorded"}
+    traces = settled([trace for file in ordered for trace in file.imported.traces], observed)
     ledgers = [ledger_of(trace) for trace in traces]
     infos = [_summed(file.info, traces, ledgers, extends) for file in ordered]
     heads = [_head(trace) for trace in traces]

@@ -18,7 +18,7 @@ import polars as pl
 from experiential_lab.evidence.corpus import Corpus, without_source
 from experiential_lab.evidence.lineage import families_of, lineages_of, sweep
 from experiential_lab.evidence.trace import Trace
-from experiential_lab.records import NoEvidence, Record, UsageError
+from experiential_lab.records import SAFE_INTEGER, NoEvidence, Record, UsageError
 from experiential_lab.store import Store
 
 KIND = "lineage_table"
@@ -89,6 +89,8 @@ class Current(NamedTuple):
 
     digest: str
     table: LineageTable
+    evidence: str
+    """Digest of the evidence that it was made from."""
 
 
 def current_split(store: Store) -> Current | None:
@@ -99,7 +101,7 @@ def current_split(store: Store) -> Current | None:
     digest = str(row.fields["artifact"])
     if digest in store.forgotten():
         return None
-    return Current(digest, store.load(digest, KIND, LineageTable))
+    return Current(digest, store.load(digest, KIND, LineageTable), store.inputs_of(digest)["evidence"])
 
 
 def make_split(
@@ -109,14 +111,14 @@ def make_split(
     return _keep(store, corpus, split_families(corpus.traces, threshold=threshold, held_out=held_out, seed=seed))
 
 
-def remake_split(store: Store, corpus: Corpus, *, always: bool = False) -> Current | None:
-    """The current table made again after an import, with its own parameters; None when nothing was split yet."""
+def remake_split(store: Store, corpus: Corpus) -> Current | None:
+    """The current table, made again with its own parameters when the evidence is another; None when nothing was split yet."""
     current = current_split(store)
-    if current is None:
-        return None
+    if current is None or current.evidence == corpus.digest:
+        return current
     old = current.table
     table = split_families(corpus.traces, threshold=old.threshold, held_out=old.held_out, seed=old.seed, earlier=old)
-    return current if table.rows == old.rows else _keep(store, corpus, table)
+    return _keep(store, corpus, table)
 
 
 def forget_source(store: Store, digest: str, *, why: str) -> tuple[str, ...]:
@@ -126,14 +128,14 @@ def forget_source(store: Store, digest: str, *, why: str) -> tuple[str, ...]:
     """
     corpus = without_source(store, digest)
     if corpus.traces:
-        remake_split(store, corpus, always=True)
+        remake_split(store, corpus)
     return store.forget(digest, why=why)
 
 
 def _keep(store: Store, corpus: Corpus, table: LineageTable) -> Current:
     digest = store.keep(KIND, table, inputs={"evidence": corpus.digest})
     store.append("split_made", artifact=digest)
-    return Current(digest, table)
+    return Current(digest, table, corpus.digest)
 
 
 def _rank(seed: int, name: str) -> bytes:
@@ -184,6 +186,8 @@ def split_families(
         UsageError: a threshold or share outside its range.
         NoEvidence: fewer than two families: nothing can be held out.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) > SAFE_INTEGER:
+        raise UsageError(f"the seed is {seed!r}; it must be an integer below 2**53")
     limit = ratio(threshold, "the threshold", at_most_one=True)
     share = ratio(held_out, "the held-out share", at_most_one=False)
     lineages = lineages_of(traces)

@@ -86,6 +86,11 @@ def current_index(store: Store, corpus: Corpus, split: Current | None) -> str:
     row = store.latest("index_built")
     if row is None:
         raise NoEvidence(f"{store.path} has no index yet; build one: xlab index")
+    if split and split.evidence != corpus.digest:
+        raise StaleError(
+            f"the split is stale: it was made from evidence {split.evidence[:15]}, now it is {corpus.digest[:15]}; "
+            "run xlab index, which makes it again"
+        )
     for name, now in _inputs(corpus, split).items():
         if row.fields[name] != now:
             raise StaleError(

@@ -456,7 +456,7 @@ class Session:
         }
         before = [{"role": "system", "content": setting.context}] if setting.context is not None else []
         messages = [*before, {"role": "user", "content": setting.task}, *map(_shape, held.transcript)]
-        conversation = {"messages": messages, "metadata": {"user_source": "simulated_user"}}
+        conversation = {"messages": messages, "metadata": {"user_source": "simulated_user", "generated": "session"}}
         return f"{canonical_json(header)}\n{canonical_json(conversation)}\n".encode()
 
     def __repr__(self) -> str:
