@@ -21,9 +21,6 @@ from experiential_lab.evidence.transitions import ledger_of
 from experiential_lab.records import LabError, TraceFormatError, digest_of
 
 CASE = "19-chat-stream-chunks"
-needs_joined = pytest.mark.skipif(
-    not hasattr(spans, "_joined"), reason="spans.py cannot open a text that several records hold"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +137,6 @@ def test_a_record_of_messages_and_choices_is_none():
 # Pieces
 
 
-@needs_joined
 def test_a_text_of_many_records_opens_to_its_pieces():
     data = lines(chunk(content='é"'), chunk("other", content="x"), chunk(content="\u2028\\"), chunk(content="end"))
     found = read(data)

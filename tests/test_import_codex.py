@@ -428,8 +428,8 @@ def test_a_letter_of_another_agent_is_not_what_this_agent_says():
         ]
 
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}
-    agent = read(lines(meta("s", source=source), *letter("/root", "/root/a"), *letter("/root/a/b", "/root/a")))
-    main = read(lines(meta("s"), typed("q"), *letter("/root/a", "/root")))
+    agent = read(lines(meta("s", source=source), *letter("/lead", "/lead/a"), *letter("/lead/a/b", "/lead/a")))
+    main = read(lines(meta("s"), typed("q"), *letter("/lead/a", "/lead")))
     assert (agent.outcomes, agent.aside) == ([], {"sidechain_prompt": 3, "harness_text": 4})
     assert (main.outcomes, main.aside) == ([], {"harness_text": 4})
     own = read(lines(meta("s"), typed("q"), message("assistant", '{"recipient": "a", "content": "b"}')))
