@@ -155,6 +155,8 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         _say(
             f"looks like a secret: {_reasons(secrets)}; it is masked wherever text is shown, and stays in the stored bytes"
         )
+    if report.is_copy:
+        _say("every step of these files is known already from another file, and counts there")
     if counts["united"]:
         _say(f"{len(counts['united'])} lineages moved from fit to held out, with the family that they now belong to")
     if counts["extends"]:

@@ -2,10 +2,10 @@
 
 import random
 from functools import cache
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
+from conftest import SHARED
 
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose
@@ -18,7 +18,7 @@ from experiential_lab.records import Span, digest_of
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.views import Entry, Exclusion, Facts, Snapshot, entry_of, snapshot_of
 
-AIRLINE = Path(__file__).resolve().parents[2] / "shared/samples/tau-bench/gpt-4o-airline.json"
+AIRLINE = SHARED / "samples" / "tau-bench" / "gpt-4o-airline.json"
 
 
 def span(text: str) -> Span:

@@ -4,24 +4,12 @@ import json
 import random
 from typing import Any
 
-import pytest
 from evidence_cases import Read, check_spans, check_sums, lines, read
 
-from experiential_lab.evidence import importers
-from experiential_lab.evidence.importers import openinference, otel
 from experiential_lab.records import LabError
 
 TRACE = "5b8efff798038103d269b633813fc60c"
 SECOND = 1_700_000_000 * 10**9
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both formats are known, whether or not the package lists them."""
-    known = importers.formats()
-    names = {each.name for each in known}
-    more = tuple(each for each in (*otel.FORMATS, *openinference.FORMATS) if each.name not in names)
-    monkeypatch.setattr(importers, "formats", lambda: known + more)
 
 
 def value(of: Any) -> dict[str, Any]:

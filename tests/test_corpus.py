@@ -385,6 +385,14 @@ def test_law_1_a_copy_makes_no_observation_of_what_was_declared_to_be_none(
     assert not grounding & {"packed 1", "Thank you"}
 
 
+@pytest.mark.parametrize("copies", [1, 2, 3, 4])
+def test_a_copy_of_known_evidence_is_accepted_and_counts_nothing_twice(lab: Lab, tmp_path: Path, copies: int):
+    lab.import_traces(written(tmp_path, chat(1) + chat(2), "a.jsonl"))
+    ids = {each.transition_id for each in lab.corpus.transitions}
+    lab.import_traces(written(tmp_path, chat(1) + chat(2) + "\n" * copies, "b.jsonl"))
+    assert {each.transition_id for each in lab.corpus.transitions} == ids
+
+
 def test_another_file_changes_no_step_id(lab: Lab, tmp_path: Path):
     other = json.loads(chat(1))
     other["messages"][2]["content"] = "lost"

@@ -25,12 +25,6 @@ OWN, OLD = "019de000-0000-7000-8000-00000000000a", "019dd000-0000-7000-8000-0000
 OWN_TURN, OLD_TURN = "019de000-0001-7000-8000-0000000000aa", "019dd000-0001-7000-8000-0000000000bb"
 
 
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch):
-    known = importers.formats()
-    monkeypatch.setattr(importers, "formats", lambda: (*known, *codex.FORMATS))
-
-
 def read(data: bytes) -> Read:
     frames = frame(data)
     format, _ = importers.choose(frames)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 from evidence_cases import DATA, Read, lines
-from trace_store_cases import left_out, mutated, read, registered, survives, undone
+from trace_store_cases import left_out, mutated, read, survives, undone
 
 from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import langfuse
-
-__all__ = ["registered"]  # a fixture that every test here uses
 
 ASK = "Weather in Oslo?"
 ARGUMENTS = '{"city": "Oslo"}'

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from evidence_cases import DATA, Read, lines
 from evidence_cases import said as action_of
-from trace_store_cases import left_out, read, registered, survives
+from trace_store_cases import left_out, read, survives
 
 from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import langsmith
 from experiential_lab.evidence.trace import STEP_REASONS
-
-__all__ = ["registered"]  # a fixture that every test here uses
 
 CASE = "20-langsmith-runs-out-of-order"
 ARGUMENTS = '{"city": "Oslo"}'

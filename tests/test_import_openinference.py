@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 from evidence_cases import DATA, asks, call, lines, read, says
-from span_cases import checked, flat, kind, llm, otlp, registered, span, survives
+from span_cases import checked, flat, kind, llm, otlp, span, survives
 
 from experiential_lab.records import TraceFormatError
-
-__all__ = ["registered"]  # a fixture that every test here uses
 
 ASK = asks("Weather in Oslo and Lima?")
 MADE = says("Let me see", call("k1", "weather", '{"city": "Oslo"}'), call("k2", "weather", '{"city": "Lima"}'))

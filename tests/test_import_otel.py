@@ -22,7 +22,6 @@ from span_cases import (
     log,
     logs,
     otlp,
-    registered,
     response,
     says,
     seen,
@@ -42,8 +41,6 @@ from experiential_lab.evidence.spans import Place
 from experiential_lab.evidence.trace import STEP_REASONS
 from experiential_lab.evidence.transitions import ledger_of
 from experiential_lab.records import TraceFormatError
-
-__all__ = ["registered"]  # a fixture that every test here uses
 
 ASK = asks("Weather in Oslo and Lima?")
 CALLS = says(call("k1", "weather", city="Oslo"), call("k2", "weather", city="Lima"))

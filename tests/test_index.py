@@ -181,7 +181,7 @@ def test_hits_are_a_sequence_with_frame_receipt_and_attributes():
         "xl.snapshot.digest": hits.receipt.visibility.snapshot_digest,
         "xl.receipt.digest": hits.receipt.receipt_digest,
     }
-    assert (hits.refused, hits.support in "ABCD", hits.rule) == (None, True, "message")
+    assert (hits.support in "ABCD", hits.rule) == (True, "message")
 
 
 def test_a_use_and_a_disposition_name_the_hit_and_verify():

@@ -6,26 +6,15 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from evidence_cases import Read, check_spans, check_sums, lines
 
 from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
-from experiential_lab.evidence.importers import langfuse, langsmith
 from experiential_lab.evidence.importers.format import Source
 from experiential_lab.evidence.transitions import ledger_of
 from experiential_lab.records import LabError, digest_of
 
 ODD = [None, 0, True, "", "x", [], {}, [None], 3.5, "null", "{}", '"q"', "{'a': 1}", '{"messages": 3}', [[]], 2**70]
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both formats are known, whether or not the package lists them."""
-    names = {each.name for each in importers.formats()}
-    more = tuple(each for each in (*langfuse.FORMATS, *langsmith.FORMATS) if each.name not in names)
-    known = importers.formats()
-    monkeypatch.setattr(importers, "formats", lambda: known + more)
 
 
 def read(data: bytes) -> Read:

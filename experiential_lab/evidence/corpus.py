@@ -186,6 +186,11 @@ class ImportReport:
         )
 
     @property
+    def is_copy(self) -> bool:
+        """Whether all that the files hold is a history that counts elsewhere."""
+        return not self.rows and {row.reason for row in self._set_aside} == {"replayed_history"}
+
+    @property
     def ledger(self) -> pl.DataFrame:
         """One row a step, in source order."""
         return ledger_frame(self.rows, self.transitions)
@@ -291,7 +296,6 @@ class File(NamedTuple):
     path: str
     data: bytes
     """As found on disk."""
-    declared: Declared
     imported: Imported
     info: SourceInfo
 
@@ -326,7 +330,7 @@ def import_files(
         corpus, blobs = build_evidence(files, earlier)
         given = [file.info.digest for file in files]
         report = ImportReport(corpus, given, earlier, unusable)
-        if not report.transitions:
+        if not report.transitions and not report.is_copy:
             raise _no_transition(report)
         store = store or Store.open(workspace, create=True)
         if _made_current(store, corpus, blobs, row, given=given, paths=[file.path for file in files]):
@@ -498,7 +502,7 @@ def _understood(path: str, data: bytes, declared: Declared) -> File:
         events=0,
         used=(),
     )
-    return File(path, data, declared, imported, info)
+    return File(path, data, imported, info)
 
 
 def _is_generated(record: Framed) -> bool:

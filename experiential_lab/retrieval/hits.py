@@ -52,8 +52,6 @@ class Hits(Sequence[Hit]):
         """The hit entries, in order of rank."""
         self.support = support
         self.rule = rule
-        self.refused: str | None = None
-        """Why nothing may be predicted from these; None: nobody refused."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} hits, support {self.support} ({self.rule}), receipt {self.receipt.receipt_digest[7:15]}>"
