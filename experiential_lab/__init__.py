@@ -9,7 +9,7 @@ from importlib.metadata import version
 _WHERE = {
     "Lab": "lab",
     "data": "lab",
-    "Declared": "evidence.corpus",
+    "Declared": "evidence.sources",
     "Query": "retrieval.receipts",
     "Exclusion": "retrieval.views",
     "Unverifiable": "records",

@@ -21,7 +21,8 @@ from pathlib import Path
 from time import process_time_ns
 from typing import Any
 
-from experiential_lab.evidence.corpus import Declared, build_evidence, read_file
+from experiential_lab.evidence.corpus import build_evidence
+from experiential_lab.evidence.sources import Declared, read_file
 from experiential_lab.lab import Lab
 from experiential_lab.records import UsageError
 from experiential_lab.retrieval.grounding import around, query_of

@@ -29,9 +29,10 @@ from rich.table import Table
 from rich.text import Text
 
 from experiential_lab.evaluation.oracle import make_desk_tools
-from experiential_lab.evidence.corpus import Declared, ImportReport
 from experiential_lab.evidence.importers import formats
+from experiential_lab.evidence.report import ImportReport
 from experiential_lab.evidence.secrets import masked
+from experiential_lab.evidence.sources import Declared
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import LabError, NoEvidence, UnsupportedError, Unverifiable, UsageError, digest_of
 from experiential_lab.retrieval.grounding import around, query_of
@@ -111,11 +112,12 @@ def about(
 
 @app.command("import")
 def import_(
-    paths: Annotated[list[Path], typer.Argument(help="Trace files, or directories of them.")],
+    paths: Annotated[list[Path], typer.Argument(help="Trace files, patterns of them, or directories.")],
     format: Annotated[str | None, typer.Option(help=f"Declare it instead of sniffing: {FORMATS}.")] = None,
     origin: Annotated[str, typer.Option(help="recorded, simulated_environment or written.")] = "recorded",
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many records of each file.")] = None,
     ledger: Annotated[bool, typer.Option("--ledger", help="Also list every step and what became of it.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="So many processes read; else as many as help.")] = None,
     workspace: Workspace = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +125,7 @@ def import_(
     declared = Declared(format, _one_of(origin, ("recorded", "simulated_environment", "written"), "--origin"), limit)
     try:
         with _progress("reading") as progress:
-            report = Lab(workspace).import_traces(*paths, declared=declared, progress=progress)
+            report = Lab(workspace).import_traces(*paths, declared=declared, progress=progress, jobs=jobs)
     except NoEvidence as error:
         if isinstance(error.report, ImportReport):
             _print_report(error.report, ledger=ledger, as_json=as_json)
@@ -163,7 +165,7 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         _say(
             f"{len(counts['extends'])} files extend an earlier one; {len(counts['changed'])} known steps got another outcome"
         )
-    if report._rejected:
+    if counts["records_rejected"]:
         rejected = report.rejected.with_columns(path=pl.col("path").str.split("/").list.last())
         _show_frame(rejected.select("reason", "path", "record", "excerpt"), "rejected records")
     if ledger:

@@ -8,15 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from experiential_lab.evidence.corpus import (
-    Corpus,
-    Declared,
-    ImportReport,
-    Progress,
-    import_files,
-    load_corpus,
-)
+from experiential_lab.evidence.corpus import Corpus, Progress, load_corpus
 from experiential_lab.evidence.frames import ledger_frame, traces_frame, transitions_frame
+from experiential_lab.evidence.report import ImportReport, import_files
+from experiential_lab.evidence.sources import Declared
 from experiential_lab.evidence.split import LineageTable, current_split, forget_source, make_split, remake_split
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.lookup import find_transition, look_up
@@ -76,13 +71,17 @@ class Lab:
         return current.table if current else None
 
     def import_traces(
-        self, *paths: str | Path, declared: Declared | None = None, progress: Progress | None = None
+        self,
+        *paths: str | Path,
+        declared: Declared | None = None,
+        progress: Progress | None = None,
+        jobs: int | None = None,
     ) -> ImportReport:
         """Add trace files to the evidence, and say what became of every record, event and step.
 
         A split that stands is made again, so that new traces have a side. Raises as `import_files` does.
         """
-        report = import_files(self.path, paths, declared or Declared(), progress=progress)
+        report = import_files(self.path, paths, declared or Declared(), progress=progress, jobs=jobs)
         current = remake_split(self.store, self.corpus)
         report.united = current.table.united if current else ()
         return report

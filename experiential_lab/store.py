@@ -24,6 +24,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from hashlib import sha256
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -54,6 +55,7 @@ KINDS = (
 
 _LAB = b'{"schema":%d}\n' % SCHEMA
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_PIECE = 1 << 20  # bytes of a file that are read at once
 _TAIL_BYTES = 1 << 16  # what an appender reads of the log; a longer last line costs it a read of the whole
 
 Clock = Callable[[], str]
@@ -195,18 +197,18 @@ class Store:
         """Whether there is a blob of that name; its bytes are not read. Raises as `path_of` does."""
         return os.path.isfile(self.path_of(digest))
 
-    def put(self, data: bytes) -> str:
-        """Store `data` once and return its digest.
+    def put(self, data: bytes | Path) -> str:
+        """Store `data`, or what a file holds, once and return its digest.
 
         Raises:
             UsageError: the workspace cannot be written.
         """
         self.writable()
-        digest = digest_of(data)
+        digest = digest_of(data) if isinstance(data, bytes) else _digest_of_file(data)
         path = self.path_of(digest)
         stored = False
         with suppress(OSError):  # absent, or a disk that cannot give it back: writing it cures both
-            stored = path.read_bytes() == data
+            stored = _digest_of_file(path) == digest
         if not stored:
             with self._staged("blob", data) as temporary, self._writing("place blob"):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,6 +216,18 @@ class Store:
         with self._writing("sync blob"):  # a stored one too: who placed it may have died before this line
             _sync(path.parent, path.parent.parent)
         return digest
+
+    def checked(self, digest: str) -> Path:
+        """The file that holds the bytes of `digest`, checked; for bytes that need not be in memory. Raises as `get` does."""
+        path = self.path_of(digest)
+        try:
+            found = _digest_of_file(path)
+        except OSError:
+            self.get(digest)  # says what is wrong
+            raise
+        if found != digest:
+            raise IntegrityError(f"{path} holds {found} instead of {digest}; store its bytes again or restore it")
+        return path
 
     def get(self, digest: str) -> bytes:
         """The bytes of `digest`, checked.
@@ -428,12 +442,13 @@ class Store:
         if re.fullmatch(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", artifact):
             digest = "sha256:" + artifact[6:].replace("/", "")
             try:
-                data = self.get(digest)
+                self.checked(digest)
             except LabError as error:
                 yield str(error)
                 return
-            if digest not in plain:  # an imported file may look like a kept record: its inputs say nothing
-                yield from self._missing_inputs(data, gone)
+            is_kept = next(_pieces(path), b"").startswith(b'{"body":')  # else it is not read as a whole
+            if is_kept and digest not in plain:  # an imported file may look like a kept record: its inputs say nothing
+                yield from self._missing_inputs(self.get(digest), gone)
         elif re.fullmatch(r"cache/[^/]+\.[0-9a-f]{16}", artifact):
             if (found := digest_of(path.read_bytes()))[7:23] != artifact[-16:]:
                 yield f"damaged cache entry: it holds {found}; delete it"
@@ -556,14 +571,15 @@ class Store:
             self._place("lab.json", temporary, self.path / "lab.json")
 
     @contextmanager
-    def _staged(self, what: str, data: bytes) -> Iterator[Path]:
+    def _staged(self, what: str, data: bytes | Path) -> Iterator[Path]:
         """A temporary file on the same file system whose bytes are on disk; it is gone after the block."""
         temporary = self.path / "cache" / "tmp" / f"{secrets.token_hex(8)}.tmp"
         try:
             with self._writing(f"stage {what}"):
                 temporary.parent.mkdir(parents=True, exist_ok=True)
                 with FileIO(temporary, "x") as file:
-                    _write(file, data)
+                    for piece in _pieces(data):
+                        _write(file, piece)
                     os.fsync(file.fileno())
             yield temporary
         finally:
@@ -677,6 +693,22 @@ def _read(path: Path, what: str = "") -> bytes:
         raise IntegrityError(f"{what or path} is missing: there is no file {path}; restore it from a copy") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _pieces(data: bytes | Path) -> Iterator[bytes]:
+    if isinstance(data, bytes):
+        yield data
+        return
+    with FileIO(data) as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _digest_of_file(path: Path) -> str:
+    digest = sha256()
+    for piece in _pieces(path):
+        digest.update(piece)
+    return "sha256:" + digest.hexdigest()
 
 
 def _write(file: FileIO, data: bytes) -> None:

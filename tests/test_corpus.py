@@ -2,15 +2,19 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from backports.zstd import zipfile as zstd_zip
 
 from experiential_lab import Declared, Lab, Query, Unverifiable
-from experiential_lab.evidence.corpus import import_files
+from experiential_lab.evidence import framing, spool
+from experiential_lab.evidence.report import import_files
+from experiential_lab.evidence.trace import Transition
 from experiential_lab.records import IntegrityError, LimitError, NoEvidence, StaleError, TraceFormatError, UsageError
 from experiential_lab.retrieval.receipts import verify_durable
 
@@ -136,6 +140,140 @@ def test_a_zip_that_unpacks_to_more_than_it_may_is_refused(lab: Lab, tmp_path: P
     with pytest.raises(LimitError, match=r"bomb\.zip: the zip unpacks to 83,886,080 bytes"):
         lab.import_traces(tmp_path / "bomb.zip")
     assert not lab.path.exists()
+
+
+def test_a_gzip_stream_that_unpacks_to_more_than_it_may_is_refused(lab: Lab, tmp_path: Path):
+    with pytest.raises(LimitError, match=r"bomb\.gz: the gzip stream unpacks to"):
+        lab.import_traces(written(tmp_path, gzip.compress(b" " * (80 << 20)), "bomb.gz"))
+    assert not lab.path.exists()
+
+
+def test_a_zip_with_zstandard_members_is_read_and_a_damaged_one_is_refused(lab: Lab, tmp_path: Path):
+    path = tmp_path / "t.zip"
+    with zstd_zip.ZipFile(path, "w", zstd_zip.ZIP_ZSTANDARD) as pack:
+        pack.writestr("one.jsonl", chat(1))
+    assert lab.import_traces(path).counts["transitions"] == 2
+    assert lab.verify().ok
+    data = bytearray(path.read_bytes())
+    data[60] ^= 0xFF
+    with pytest.raises(TraceFormatError, match="damaged"):
+        lab.import_traces(written(tmp_path, bytes(data), "bad.zip"))
+
+
+def many(folder: Path) -> list[Path]:
+    """Files of which one resumes another, one is damaged in part, and one is packed."""
+    paths = [
+        written(folder, "".join(map(chat, range(start, start + 5))), f"{start}.jsonl") for start in range(0, 30, 5)
+    ]
+    paths.append(written(folder, chat(0) + chat(99) + "{broken\n", "more.jsonl"))
+    return [*paths, written(folder, gzip.compress(chat(77).encode()), "packed.gz")]
+
+
+def test_law_11_the_number_of_processes_changes_no_byte(tmp_path: Path):
+    paths = many(tmp_path)
+    one, two = Lab(tmp_path / "one"), Lab(tmp_path / "two")
+    counts = [lab.import_traces(*paths, jobs=jobs).counts for lab, jobs in ((one, 1), (two, 2))]
+    assert counts[0] == counts[1]
+    assert one.corpus.digest == two.corpus.digest
+    assert two.verify().ok
+
+
+def test_what_a_worker_process_refuses_is_refused_with_the_same_words(lab: Lab, tmp_path: Path):
+    paths = [*many(tmp_path), written(tmp_path, "hello\nworld\n", "bad.jsonl")]
+    said = []
+    for jobs in (1, 2):
+        with pytest.raises(TraceFormatError) as caught:
+            lab.import_traces(*paths, jobs=jobs)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert "bad.jsonl: the file is neither JSON nor JSON lines" in said[0]
+    assert not lab.path.exists()
+
+
+def test_law_11_a_long_file_is_read_record_by_record_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    undeclared = chat(3).replace('"conversation": "c3", ', "")
+    path = written(tmp_path, undeclared + chat(1) + "{broken\n" + chat(2) + undeclared + chat(1).replace("Thank", "No"))
+    short = Lab(tmp_path / "short")
+    counts = short.import_traces(path).counts
+    for module, name in ((framing, "LONG"), (spool, "SHORT"), (spool, "PIECE")):
+        monkeypatch.setattr(module, name, 7)
+    long = Lab(tmp_path / "long")
+    assert long.import_traces(path).counts == counts
+    assert long.corpus.digest == short.corpus.digest
+    assert long.verify().ok
+
+
+def test_a_source_is_read_again_only_when_a_copy_changes_what_counts(lab: Lab, tmp_path: Path):
+    lab.import_traces(written(tmp_path, chat(1), "one.jsonl"))
+    first = lab.corpus.sources[0]
+    lab.import_traces(written(tmp_path, chat(2), "two.jsonl"))
+    assert first in lab.corpus.sources
+    lab.import_traces(written(tmp_path, chat(1) + "\n", "copy.jsonl"))
+    assert [
+        info.copies is not None for info in sorted(lab.corpus.sources, key=lambda info: lab.corpus.names[info.digest])
+    ] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_pattern_stands_for_the_files_that_fit_it(lab: Lab, tmp_path: Path):
+    many(tmp_path)
+    assert lab.import_traces(str(tmp_path / "[01]*.jsonl")).counts["sources"] == 3
+    with pytest.raises(UsageError, match=r"no file fits .*x\*"):
+        lab.import_traces(tmp_path / "x*.jsonl")
+
+
+def test_evidence_of_schema_1_is_read_and_built_upon(tmp_path: Path):
+    shutil.copytree(Path(__file__).parent / "data" / "schema_1", tmp_path / "old")
+    old, new = Lab(tmp_path / "old"), Lab(tmp_path / "new")
+    told = [said(each) for each in old.corpus.transitions]
+    assert told == ["lookup", "", "lookup", "", "lookup", ""]
+    assert old.verify().ok
+    texts = {name: old.corpus.get(digest) for digest, name in old.corpus.names.items()}
+    added = written(tmp_path, chat(9), "nine.jsonl")
+    assert old.import_traces(added).counts["transitions"] == 2
+    new.import_traces(added, *(written(tmp_path, data, name) for name, data in texts.items()))
+    assert old.corpus.digest == new.corpus.digest
+
+
+def said(each: Transition) -> str:
+    return each.action.tool or ""
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"messages": ' + "[" * 10_000 + "]" * 10_000 + "}\n", "too_deep"),
+        ('{"messages": [{"role": "user", "content": "\\ud800"}]}\n', "not_utf8"),
+        ('{"messages": [{"role": "user", "content": "' + "x" * (100 << 20) + '"}]\n', "not_json"),
+    ],
+    ids=["10,000 levels", "lone surrogate", "100 MB line cut"],
+)
+def test_one_monstrous_line_costs_itself_alone(lab: Lab, tmp_path: Path, line: str, reason: str):
+    counts = lab.import_traces(written(tmp_path, chat(1) + line + chat(2))).counts
+    assert (counts["transitions"], counts["records_rejected"]) == (4, {reason: 1})
+
+
+def test_odd_but_whole_json_is_read_as_it_stands(lab: Lab, tmp_path: Path):
+    big = "9" * 40
+    odd = chat(1).replace('\\"id\\":1', f'\\"id\\":{big},\\"x\\":NaN,\\"x\\":-Infinity') + chat(2)
+    lab.import_traces(
+        written(tmp_path, odd.replace('"conversation"', '"conversation": 5, "at": -1e99, "conversation"'))
+    )
+    call = next(each for each in lab.corpus.transitions if each.action.tool)
+    assert big in str([each.action.arguments for each in lab.corpus.transitions])
+    assert call.observation in ("packed 1", "packed 2")
+
+
+def test_files_of_several_formats_in_one_directory_each_say_their_own(lab: Lab, tmp_path: Path):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("tau_bench.json", "claude_code.jsonl", "atif.json", "otlp_genai.jsonl"):
+        shutil.copy(Path(__file__).parent / "data" / name, folder / name)
+    formats = {each["format"] for each in lab.import_traces(folder).counts["formats"]}
+    assert formats == {"tau_bench", "claude_code", "atif", "otlp_genai"}
 
 
 def test_a_resumed_session_replays_the_lines_that_it_copies(lab: Lab, tmp_path: Path):

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from experiential_lab.evidence import framing
 from experiential_lab.evidence.framing import BOM, DEEPEST, Frames, frame
 from experiential_lab.evidence.trace import RECORD_REASONS
 from experiential_lab.records import TraceFormatError
@@ -173,3 +174,41 @@ def test_a_binary_file_is_refused(data: bytes):
 def test_a_file_without_a_record_says_what_is_wrong_and_where(data: bytes):
     with pytest.raises(TraceFormatError, match=r"neither JSON nor JSON lines: \w+ at byte \d+"):
         frame(data)
+
+
+@given(
+    st.lists(pieces, max_size=12).map(b"".join) | st.lists(st.sampled_from([*GOOD, *BAD]), max_size=9).map(b"\n".join)
+)
+def test_a_long_file_gives_the_records_that_a_short_one_gives(data: bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            short = frame(data)
+        except TraceFormatError:
+            short = None
+        patch.setattr(framing, "LONG", -1)
+        if short is None:
+            with pytest.raises(TraceFormatError):
+                frame(data)
+            return
+        long = frame(data)
+    assert (long.layout, list(long.records)) == (short.layout, list(short.records))
+    assert [long.records[at] for at in range(len(long.records))] == list(short.records)
+    for cut in (slice(0, 2), slice(1, None), slice(None)):
+        assert list(long.records[cut]) == list(short.records[cut])
+
+
+def test_a_stream_of_server_sent_events_gives_its_data_as_records():
+    data = b': hello\n\nevent: x\nid: 7\ndata: {"a":1}\n\ndata:{"b":2}\r\n\ndata: {broken\n\ndata: [DONE]\n\n'
+    frames = frame(data)
+    assert [(r.raw, r.reason) for r in frames.records] == [(b'{"a":1}', ""), (b'{"b":2}', ""), (b"{broken", "not_json")]
+    assert [data[r.offset : r.offset + len(r.raw)] for r in frames.records] == [r.raw for r in frames.records]
+    assert frames.layout == "lines"
+
+
+def test_a_line_of_json_lines_that_looks_like_an_event_stays_a_bad_line():
+    assert seen(frame(b'{"a":1}\ndata: {"b":2}\n')) == [(1, ""), (2, "not_json")]
+
+
+def test_a_stream_without_data_is_refused():
+    with pytest.raises(TraceFormatError, match="no data"):
+        frame(b": ping\n\nevent: x\n")

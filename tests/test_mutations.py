@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from conftest import DEEP
 
-from experiential_lab.evidence.corpus import Declared, ImportReport, build_evidence, read_file
+from experiential_lab.evidence.corpus import Added, build_evidence
+from experiential_lab.evidence.report import ImportReport
+from experiential_lab.evidence.sources import Declared, read_file
 from experiential_lab.records import LabError
 
 RECORDS = 100_000 if DEEP else 10_000
@@ -60,10 +62,10 @@ def check(path: Path) -> int:
     """How many records were read. A refusal says so by one of our own errors."""
     try:
         file = read_file(path, Declared())
-        corpus, _ = build_evidence([file], None)
+        corpus = build_evidence([file], None)
     except LabError:
         return 1
-    report = ImportReport(corpus, [file.info.digest], None)
+    report = ImportReport(Added(corpus, (file.info.digest,), None))
     counts = report.counts
     assert report.conservation["holds"].all()
     assert counts["records"] == counts["records_used"] + sum(counts["records_rejected"].values())

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from experiential_lab.evidence.corpus import Declared, ImportReport, build_evidence, read_file
+from experiential_lab.evidence.corpus import Added, build_evidence
+from experiential_lab.evidence.report import ImportReport
+from experiential_lab.evidence.sources import Declared, read_file
 from experiential_lab.records import LabError
 
 PINNED = Path(__file__).parent / "sample_numbers.json"
@@ -23,8 +25,8 @@ def numbers(path: Path) -> dict[str, Any]:
         file = read_file(path, Declared())
     except LabError:
         return {"refused": True}
-    corpus, _ = build_evidence([file], None)
-    report = ImportReport(corpus, [file.info.digest], None)
+    corpus = build_evidence([file], None)
+    report = ImportReport(Added(corpus, (file.info.digest,), None))
     assert report.conservation["holds"].all()
     for each in corpus.transitions:
         assert each.observation in ("", corpus.open(each.observation_span))

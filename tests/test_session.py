@@ -11,7 +11,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from experiential_lab.evidence.corpus import Declared, import_files
+from experiential_lab.evidence.report import import_files
+from experiential_lab.evidence.sources import Declared
 from experiential_lab.evidence.trace import Action
 from experiential_lab.records import Cost, ProviderError, UsageError, digest
 from experiential_lab.testing import Clock, conversation, index_of

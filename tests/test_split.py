@@ -9,8 +9,8 @@ import pytest
 from evidence_cases import asks, chat, lines, read, says
 from hypothesis import given
 
-from experiential_lab.evidence.corpus import import_files
 from experiential_lab.evidence.lineage import families_of, lineages_of
+from experiential_lab.evidence.report import import_files
 from experiential_lab.evidence.split import (
     LineageTable,
     current_split,

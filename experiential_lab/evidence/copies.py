@@ -8,101 +8,176 @@
 - Which copy counts does not depend on the order of imports: the replay is the one that declares a parent, else the one that
   starts later, else the one with the larger id.
 - A replayed history is set aside event by event; what it used counts where it first stood.
+- Traces are compared by their outlines, which hold 8 bytes of digest an event: their texts need not be in memory together.
 
 Not covered: copies that were edited.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
+from hashlib import blake2b
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from experiential_lab.evidence.trace import Event, Trace
-from experiential_lab.records import short_id
+from experiential_lab.records import Record, canonical_json, short_id
 
 LEAST = 2  # events that must be equal: a single greeting is no history
 
 
-def settled(traces: Sequence[Trace], observed: Set[str]) -> list[Trace]:
-    """The same traces with ids that differ, and with every copied history set aside.
+class Outline(Record, kw_only=True):
+    """What a trace is compared by, as its importer gave it."""
+
+    source: str
+    trace_id: str
+    keys: tuple[str, ...]
+    starts: str = ""
+    """The first real time of an event."""
+    begins_aside: bool = False
+    """Its first event is set aside already."""
+    events: int
+    contents: str
+    """16 hex an event: what it says."""
+    times: str = ""
+    """16 hex an event: when, zeros where no time is known; empty when none is."""
+
+
+class Verdict(Record, kw_only=True):
+    """What becomes of one trace among its copies."""
+
+    trace_id: str
+    keys: tuple[str, ...]
+    replayed: int | None = None
+    """So many events, from the first, stand elsewhere; None: it is no copy."""
+
+
+def outline_of(trace: Trace) -> Outline:
+    times = [event.at for event in trace.events]
+    return Outline(
+        source=trace.source,
+        trace_id=trace.trace_id,
+        keys=trace.keys,
+        starts=next((at for at in times if at), ""),
+        begins_aside=bool(trace.events and trace.events[0].aside),
+        events=len(trace.events),
+        contents="".join(_content(event) for event in trace.events),
+        times="".join(_hashed(at) if at else "0" * 16 for at in times) if any(times) else "",
+    )
+
+
+def _content(event: Event) -> str:
+    text = event.text
+    if event.kind == "call":  # arguments are equal as values: a copy may be written with other spaces
+        try:
+            text = canonical_json(msgspec.json.decode(text))
+        except (ValueError, TypeError, RecursionError):  # no JSON, or none of the profile
+            text = event.text
+    return _hashed("\0".join((event.kind, event.tool or "", event.call_id or "", text)))
+
+
+def _hashed(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def verdicts_of(outlines: Sequence[Outline], observed: Set[str]) -> list[Verdict | None]:
+    """What becomes of each trace; None: nothing, it stands alone.
 
     `observed`: digests of the sources that were recorded.
     """
-    return _without_histories(_with_own_ids(traces, observed))
+    verdicts: list[Verdict | None] = [None] * len(outlines)
+    _tell_apart(outlines, observed, verdicts)
+    _find_histories(outlines, verdicts)
+    return verdicts
 
 
-def _with_own_ids(traces: Sequence[Trace], observed: Set[str]) -> list[Trace]:
+def _tell_apart(outlines: Sequence[Outline], observed: Set[str], verdicts: list[Verdict | None]) -> None:
+    """Gives traces that declare one id an id of their own."""
     by_id: dict[str, list[int]] = defaultdict(list)
-    for at, trace in enumerate(traces):
-        by_id[trace.trace_id].append(at)
-    found = list(traces)
+    for at, outline in enumerate(outlines):
+        by_id[outline.trace_id].append(at)
     for trace_id, places in by_id.items():
         if len(places) == 1:
             continue
-        strict = any(traces[at].source not in observed for at in places)
-        longest = max(places, key=lambda at: (traces[at].source not in observed, len(traces[at].events), -at))
+        strict = any(outlines[at].source not in observed for at in places)
+        longest = max(places, key=lambda at: (outlines[at].source not in observed, outlines[at].events, -at))
         seen: Counter[str] = Counter()
         for at in places:
-            seen[traces[at].source] += 1
-            trace = msgspec.structs.replace(traces[at], keys=tuple(sorted({*traces[at].keys, f"trace:{trace_id}"})))
-            if at != longest:
-                same = _common(trace.events, traces[longest].events)
-                trace = _replaying(trace, same) if strict or same == len(trace.events) else trace
-                number = str(seen[trace.source])  # among its own file's, so that other files change no id
-                trace = msgspec.structs.replace(trace, trace_id=short_id(trace_id, trace.source, number))
-            found[at] = trace
-    return found
+            outline = outlines[at]
+            seen[outline.source] += 1
+            keys = tuple(sorted({*outline.keys, f"trace:{trace_id}"}))
+            if at == longest:
+                verdicts[at] = Verdict(trace_id=trace_id, keys=keys)
+                continue
+            same = _common(outline, outlines[longest])
+            number = str(seen[outline.source])  # among its own file's, so that other files change no id
+            verdicts[at] = Verdict(
+                trace_id=short_id(trace_id, outline.source, number),
+                keys=keys,
+                replayed=same if strict or same == outline.events else None,
+            )
 
 
-def _without_histories(traces: list[Trace]) -> list[Trace]:
+def _find_histories(outlines: Sequence[Outline], verdicts: list[Verdict | None]) -> None:
+    """Sets aside what a trace copies of its parent, or of a session that it shares."""
     by_session: dict[str, list[int]] = defaultdict(list)
-    for at, trace in enumerate(traces):
-        for key in trace.keys:
+    for at, outline in enumerate(outlines):
+        for key in outline.keys:
             if key.startswith("session:"):
                 by_session[key.removeprefix("session:")].append(at)
-    found = list(traces)
-    for at, trace in enumerate(traces):
+    order = [_order(outline, verdict) for outline, verdict in zip(outlines, verdicts, strict=True)]
+    for at, outline in enumerate(outlines):
         same = 0
-        for key in trace.keys:
+        for key in outline.keys:
             kind, _, name = key.partition(":")
             for other in by_session.get(name, ()) if kind in ("parent", "session") else ():
                 is_parent = kind == "parent"
-                if other != at and (is_parent or _order(traces[other]) < _order(trace)):
-                    same = max(same, _common(trace.events, traces[other].events, timed=not is_parent))
-        if same >= LEAST and not (trace.events[0].aside and same == len(trace.events)):
-            found[at] = _replaying(trace, same)
-    return found
+                if other != at and (is_parent or order[other] < order[at]):
+                    same = max(same, _common(outline, outlines[other], timed=not is_parent))
+        verdict = verdicts[at] or Verdict(trace_id=outline.trace_id, keys=outline.keys)
+        is_aside = outline.begins_aside or verdict.replayed is not None
+        if same >= LEAST and not (is_aside and same == outline.events):
+            verdicts[at] = msgspec.structs.replace(verdict, replayed=max(same, verdict.replayed or 0))
 
 
-def _order(trace: Trace) -> tuple[bool, str, str]:
+def _order(outline: Outline, verdict: Verdict | None) -> tuple[bool, str, str]:
     """Originals first: without a parent, started earlier, with the smaller id."""
-    has_parent = any(key.startswith("parent:") for key in trace.keys)
-    return has_parent, next((event.at for event in trace.events if event.at), ""), trace.trace_id
+    has_parent = any(key.startswith("parent:") for key in outline.keys)
+    return has_parent, outline.starts, verdict.trace_id if verdict else outline.trace_id
 
 
-def _common(events: Sequence[Event], others: Sequence[Event], *, timed: bool = False) -> int:
+def _common(one: Outline, other: Outline, *, timed: bool = False) -> int:
     """How many events, from the first, are the same; `timed`: only while both have one real time."""
-    length = 0
-    for one, other in zip(events, others, strict=False):
-        if _content(one) != _content(other) or (timed and (one.at is None or one.at != other.at)):
-            break
-        length += 1
-    return length
+    length = min(one.events, other.events)
+    same = _numbers(one.contents, length) == _numbers(other.contents, length)
+    if timed:
+        if not one.times or not other.times:
+            return 0
+        times = _numbers(one.times, length)
+        same &= (times == _numbers(other.times, length)) & (times != 0)
+    return length if same.all() else int(same.argmin())
 
 
-def _content(event: Event) -> tuple[str, str | None, str | None, str]:
-    return event.kind, event.tool, event.call_id, event.text
+def _numbers(digits: str, length: int) -> npt.NDArray[np.uint64]:
+    """(length,) uint64 of the first 16 hex digits each."""
+    return np.frombuffer(bytes.fromhex(digits[: 16 * length]), np.uint64)
 
 
-def _replaying(trace: Trace, count: int) -> Trace:
-    """The trace with its first events set aside.
+def settled(trace: Trace, verdict: Verdict | None) -> Trace:
+    """The trace as it counts, its copied events set aside.
 
     What a whole copy used counts elsewhere: known zero. What the rest of a partial copy used alone is unknown.
     """
+    if verdict is None:
+        return trace
+    trace = msgspec.structs.replace(trace, trace_id=verdict.trace_id, keys=verdict.keys)
+    if verdict.replayed is None:
+        return trace
     events = tuple(
-        msgspec.structs.replace(event, aside="replayed_history") if at < count else event
+        msgspec.structs.replace(event, aside="replayed_history") if at < verdict.replayed else event
         for at, event in enumerate(trace.events)
     )
-    if count < len(trace.events):
+    if verdict.replayed < len(trace.events):
         return msgspec.structs.replace(trace, events=events, usage=None, cost_nusd=None)
     return msgspec.structs.replace(trace, events=events, usage=(), cost_nusd=0)

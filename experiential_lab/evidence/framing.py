@@ -1,7 +1,9 @@
 """Turn the bytes of a file into records with their places, and every unreadable record into a reason.
 
-- A file is lines (JSONL), a list whose elements are the records, or one object. Which of them is read from the bytes,
-  never from the file's name.
+- A file is lines (JSONL), a list whose elements are the records, one object, or the `data:` lines of a stream of server-sent
+  events. Which of them is read from the bytes, never from the file's name.
+- The records of a long file of lines are read from it each time they are asked for: memory holds their places alone. A list
+  and an object are read whole.
 - Lines end at byte 0x0A only: U+2028 and U+0085 live inside strings. A byte order mark and carriage returns are no part of
   a record; a blank line is none.
 - One bad record costs itself alone, in a list too. A list that is cut short gives its complete elements, and the rest as
@@ -12,22 +14,27 @@
 Not covered: what a record means.
 """
 
+import io
 import json
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, overload
 
 import msgspec
 
-from experiential_lab.evidence.spans import ZIP, members, unpacked
+from experiential_lab.evidence.spans import ZIP, members, unpacked_file
+from experiential_lab.evidence.spool import Held, Overflow
 from experiential_lab.records import TraceFormatError
 
 BOM = b"\xef\xbb\xbf"
+LONG = 32 << 20  # bytes; the records of a shorter file of lines are kept as they were read
 DEEPEST = 400  # levels; what a parser itself bears (about 1,000) depends on the interpreter and on its caller's stack
 _SPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"[ \t\r\n,]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)  # a string, cut or whole, or one sign of structure
+_SSE = re.compile(rb"(?P<name>data|event|id|retry|): ?[ \t]*")  # a field of an event; without a name it is a comment
 _NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"\[\]{}]++', re.DOTALL)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _RAW = msgspec.json.Decoder(msgspec.Raw)
@@ -46,10 +53,43 @@ class Framed(NamedTuple):
     """Path inside a zip."""
 
 
+class Lines(Sequence[Framed]):
+    """The records of a long file of lines. Each is read again whenever it is asked for."""
+
+    def __init__(self, held: Held, places: tuple["array[int]", "array[int]", "array[int]"], *, cut: bool) -> None:
+        self._held, self._places, self._cut = held, places, cut
+
+    def __len__(self) -> int:
+        return len(self._places[0])
+
+    def __iter__(self) -> Iterator[Framed]:
+        with self._held.open() as file:
+            for at in range(len(self)):
+                yield self._read(file, at)
+
+    @overload
+    def __getitem__(self, at: int) -> Framed: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Lines": ...
+    def __getitem__(self, at: int | slice) -> "Framed | Lines":
+        if isinstance(at, slice):
+            numbers, offsets, sizes = self._places
+            is_cut = self._cut and len(numbers) - 1 in range(len(numbers))[at]
+            return Lines(self._held, (numbers[at], offsets[at], sizes[at]), cut=is_cut)
+        with self._held.open() as file:
+            return self._read(file, range(len(self))[at])
+
+    def _read(self, file: BinaryIO, at: int) -> Framed:
+        number, offset, size = (column[at] for column in self._places)
+        file.seek(offset)
+        record = _framed(number, offset, file.read(size))
+        return record._replace(reason="truncated") if self._cut and at == len(self) - 1 else record
+
+
 class Frames(NamedTuple):
     layout: str
     """`lines`, `list`, `object`, or `zip`: the records of all its members."""
-    records: list[Framed]
+    records: Sequence[Framed]
     data: bytes = b""
     """The file, where it is a list that can be read as one value."""
 
@@ -59,19 +99,23 @@ class Frames(NamedTuple):
         return Framed(1, offset, raw, [record.value for record in self.records])
 
 
-def frame(data: bytes) -> Frames:
+def frame(source: bytes | Held, *, overflow: Overflow | None = None) -> Frames:
     """The records of one file, in order; gzip and zip are unpacked.
 
     Raises:
         TraceFormatError: the file is empty, binary, damaged, or neither JSON nor JSON lines.
-        LimitError: a zip unpacks to more than it may.
+        LimitError: a zip or a gzip stream unpacks to more than it may.
     """
-    if data.startswith(ZIP):
-        records = [record for name, inside in members(data) for record in _of_member(name, inside)]
-        if not records:
-            raise TraceFormatError("the zip is empty; nothing to import")
-        return Frames("zip", records)
-    return _frame(unpacked(data))
+    held = source if isinstance(source, Held) else Held.of(source)
+    with held.open() as file:
+        if file.read(4) == ZIP:
+            records = [record for name, inside in members(file) for record in _of_member(name, inside)]
+            if not records:
+                raise TraceFormatError("the zip is empty; nothing to import")
+            return Frames("zip", records)
+    held = unpacked_file(held, overflow)
+    lines = _long_lines(held) if held.size_bytes > LONG else None
+    return Frames("lines", lines) if lines else _frame(held.bytes())
 
 
 def _of_member(name: str, data: bytes) -> list[Framed]:
@@ -80,6 +124,28 @@ def _of_member(name: str, data: bytes) -> list[Framed]:
         return [record._replace(member=name) for record in _frame(data).records]
     except TraceFormatError:
         return [Framed(1, 0, data, None, "not_json", name)]
+
+
+def _long_lines(held: Held) -> Lines | None:
+    """The lines of a file whose first line is a whole object and not its only one; None: read it as a whole."""
+    with held.open() as file:
+        start = len(BOM) if file.read(len(BOM)) == BOM else 0
+        file.seek(start)
+        payloads = _payloads(_lines(file, start))
+        places = array("q"), array("q"), array("q")
+        last = b""
+        for number, (offset, raw) in enumerate(payloads, 1):
+            if not raw:
+                continue
+            if not places[0] and not isinstance(_framed(number, offset, raw).value, dict):
+                return None
+            for column, value in zip(places, (number, offset, len(raw)), strict=True):
+                column.append(value)
+            last = raw
+        if len(places[0]) < 2:
+            return None
+        file.seek(-1, 2)
+        return Lines(held, places, cut=file.read(1) != b"\n" and _framed(0, 0, last).reason == "not_json")
 
 
 def _frame(data: bytes) -> Frames:
@@ -130,7 +196,10 @@ def _is_one_value(data: bytes) -> bool:
 
 
 def _damaged_or_lines(data: bytes, start: int) -> Frames:
-    lines = [_framed(number, offset, raw) for number, (offset, raw) in enumerate(_lines(data, start), 1) if raw]
+    payloads = _payloads(_lines(io.BytesIO(data[start:]), start))
+    lines = [_framed(number, offset, raw) for number, (offset, raw) in enumerate(payloads, 1) if raw]
+    if not lines:
+        raise TraceFormatError("the stream of server-sent events holds no data; nothing to import")
     read = sum(isinstance(line.value, dict | list) for line in lines)
     if data[start:].lstrip()[:1] == b"[":
         elements, is_whole = _elements_one_by_one(data, start)
@@ -148,12 +217,25 @@ def _damaged_or_lines(data: bytes, start: int) -> Frames:
     return Frames("lines", lines)
 
 
-def _lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        yield _trimmed(data, start, end)
-        start = end + 1
+def _lines(file: Iterable[bytes], start: int) -> Iterator[tuple[int, bytes]]:
+    """(first byte, bytes) of each line without the white space around it."""
+    for line in file:
+        inner = line.lstrip(_SPACE)
+        yield start + len(line) - len(inner), inner.rstrip(_SPACE)
+        start += len(line)
+
+
+def _payloads(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """The lines, or the data of server-sent events where the first line with a sign is one: their other lines are blank."""
+    is_stream = None
+    for offset, raw in lines:
+        if is_stream is None and raw:
+            is_stream = bool(_SSE.match(raw))
+        if is_stream and (field := _SSE.match(raw)):
+            is_data = field["name"] == b"data" and raw[field.end() :] != b"[DONE]"
+            yield offset + field.end(), raw[field.end() :] if is_data else b""
+        else:
+            yield offset, raw
 
 
 def _trimmed(data: bytes, start: int, end: int) -> tuple[int, bytes]:

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Protocol
 
 from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.metrics import words
@@ -35,7 +36,16 @@ def opening_key(events: Iterable[Event]) -> str | None:
     return None
 
 
-def lineages_of(traces: Iterable[Trace]) -> dict[str, str]:
+class Keyed(Protocol):
+    """A trace, or as much of it as lineages need."""
+
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+
+
+def lineages_of(traces: Iterable[Keyed]) -> dict[str, str]:
     """{trace id: lineage id}. A lineage is named after the least of its keys, so that it does not depend on order."""
     groups = _Groups()
     keys_of = {trace.trace_id: _links(trace) for trace in traces}
@@ -45,7 +55,7 @@ def lineages_of(traces: Iterable[Trace]) -> dict[str, str]:
     return {trace_id: short_id("lineage", groups.root(keys[0])) for trace_id, keys in keys_of.items()}
 
 
-def _links(trace: Trace) -> list[str]:
+def _links(trace: Keyed) -> list[str]:
     """The keys of a trace; what it calls its parent is what the parent calls itself."""
     keys = (re.sub("^parent:", "session:", key) for key in trace.keys)
     return sorted(keys) or [f"trace:{trace.trace_id}"]

@@ -18,19 +18,28 @@ import json
 import lzma
 import re
 import struct
-import zipfile
+import sys
 import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from experiential_lab.evidence.spool import PIECE, Held, Overflow, Spool
 from experiential_lab.records import IntegrityError, LimitError, Span, TraceFormatError
+
+if sys.version_info >= (3, 14):
+    import zipfile
+
+    from compression.zstd import ZstdError
+else:
+    from backports.zstd import ZstdError, zipfile  # the standard library's reader with method 93
 
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
-ZIP_RATIO, ZIP_LEAST = 200, 64 << 20  # what a zip may unpack to: so many times its size, or so many bytes
+UNPACKED_RATIO, UNPACKED_LEAST = 200, 64 << 20  # what a file may unpack to: so many times its size, or so many bytes
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _LENIENT = json.JSONDecoder(parse_int=str)  # only where a value ends is asked: Python refuses to convert long integers
@@ -43,6 +52,7 @@ _ZIP_ERRORS = (
     zlib.error,
     lzma.LZMAError,
     struct.error,
+    ZstdError,
 )  # what a damaged zip makes its readers raise
 
 
@@ -176,24 +186,47 @@ def unpacked(data: bytes, member: str = "") -> bytes:
 
     Raises:
         TraceFormatError: the gzip stream or the zip is damaged or cut.
+        LimitError: it unpacks to more than it may.
         LookupError: the zip has no such member.
     """
     if member:
-        return dict(members(data))[member]
-    if not data.startswith(GZIP):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TraceFormatError(f"the gzip stream is damaged ({error}); pack the file again from its original") from None
+        return dict(members(io.BytesIO(data)))[member]
+    return unpacked_file(Held.of(data), None).bytes() if data.startswith(GZIP) else data
+
+
+def unpacked_file(held: Held, overflow: Overflow | None) -> Held:
+    """What a file holds, or what its gzip stream unpacks to. Raises as `unpacked` does."""
+    with held.open() as file, Spool(overflow) as spool:
+        if file.read(len(GZIP)) != GZIP:
+            return held
+        file.seek(0)
+        size = 0
+        try:
+            with gzip.open(file) as inside:
+                while piece := inside.read(PIECE):
+                    size += len(piece)
+                    _check_size("gzip stream", size, held.size_bytes)
+                    spool.write(piece)
+        except (OSError, EOFError, zlib.error) as error:
+            raise TraceFormatError(
+                f"the gzip stream is damaged ({error}); pack the file again from its original"
+            ) from None
+        return spool.held()
+
+
+def _check_size(what: str, size: int, packed: int) -> None:
+    if size > max(UNPACKED_LEAST, UNPACKED_RATIO * packed):
+        raise LimitError(
+            f"the {what} unpacks to {size:,} bytes or more from {packed:,}, above {UNPACKED_RATIO} times its size; unpack it"
+        )
 
 
 def files_of(data: bytes) -> list[tuple[str, bytes]]:
     """What a source holds when it is unpacked: one file without a name, or the members of a zip."""
-    return members(data) if data.startswith(ZIP) else [("", unpacked(data))]
+    return list(members(io.BytesIO(data))) if data.startswith(ZIP) else [("", unpacked(data))]
 
 
-def members(data: bytes) -> list[tuple[str, bytes]]:
+def members(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of each file inside a zip, in its order. Nothing is written, so a name is a name and no path.
 
     Raises:
@@ -201,14 +234,11 @@ def members(data: bytes) -> list[tuple[str, bytes]]:
         LimitError: it unpacks to more than it may.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as pack:
+        with zipfile.ZipFile(file) as pack:
             infos = [info for info in pack.infolist() if not info.is_dir()]
-            size = sum(info.file_size for info in infos)
-            if size > max(ZIP_LEAST, ZIP_RATIO * len(data)):
-                raise LimitError(
-                    f"the zip unpacks to {size:,} bytes from {len(data):,}, more than {ZIP_RATIO} times its size; unpack it"
-                )
-            return [(info.filename, pack.read(info)) for info in infos]
+            _check_size("zip", sum(info.file_size for info in infos), file.seek(0, io.SEEK_END))
+            for info in infos:
+                yield info.filename, pack.read(info)
     except (*_ZIP_ERRORS, RuntimeError, OSError, EOFError, ValueError) as error:
         raise TraceFormatError(f"the zip is damaged ({error}); pack the files again from their originals") from None
 

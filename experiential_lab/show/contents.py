@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from experiential_lab.evidence.corpus import ImportReport
 from experiential_lab.evidence.frames import traces_frame
+from experiential_lab.evidence.report import ImportReport
 from experiential_lab.evidence.split import split_families, sweep_frame
 from experiential_lab.records import NoEvidence
 from experiential_lab.show.plots import Finding, plot_ledger, plot_sweep

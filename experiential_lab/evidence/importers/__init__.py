@@ -4,6 +4,9 @@ A format is one `Format` in its module and one row in `formats()`: a sniff rule 
 The file's name decides nothing. Two rules that match are refused with both names; a declared format wins.
 """
 
+from collections.abc import Iterable
+from itertools import islice
+
 from experiential_lab.evidence.framing import Frames
 from experiential_lab.evidence.importers import (
     atif,
@@ -43,22 +46,23 @@ def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:
         TraceFormatError: no rule matches, two do, or no record fits the declared format.
     """
     known = {each.name: each for each in formats()}
-    values = [record.value for record in frames.records if not record.reason][:LOOKED_AT]
-    reasons = sorted({record.reason for record in frames.records if record.reason})
+    readable = (record.value for record in frames.records if not record.reason)
     if declared is not None:
         if declared not in known:
             raise UsageError(f"no format is called {declared!r}; known are {', '.join(known)}")
+        values = list(islice(readable, LOOKED_AT))
         if not any(known[declared].fits(value) for value in values):
             seen = _matches(values)
-            looks = f"it looks like {' and '.join(seen)}" if seen else f"it starts with {_seen(values, reasons)}"
+            looks = f"it looks like {' and '.join(seen)}" if seen else f"it starts with {_seen(values, frames)}"
             raise TraceFormatError(
                 f"no record fits the declared format {declared}: {looks}; leave --format out to sniff"
             )
         return known[declared], "declared"
-    seen = _matches(values)
+    seen = _matches(islice(readable, LOOKED_AT))
     if not seen:
+        first = [record.value for record in frames.records if not record.reason][:1]
         raise TraceFormatError(
-            f"no known format: the first record holds {_seen(values, reasons)}; xlab import --help names the formats"
+            f"no known format: the first record holds {_seen(first, frames)}; xlab import --help names the formats"
         )
     if len(seen) > 1:
         raise TraceFormatError(f"two formats fit, {' and '.join(seen)}; choose one with --format")
@@ -66,7 +70,7 @@ def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:
     return known[name], rule
 
 
-def _matches(values: list[object]) -> dict[str, str]:
+def _matches(values: Iterable[object]) -> dict[str, str]:
     """{format: rule} of the first value that any rule knows."""
     for value in values:
         seen = {each.name: rule for each in formats() if (rule := each.sniff(value))}
@@ -75,8 +79,9 @@ def _matches(values: list[object]) -> dict[str, str]:
     return {}
 
 
-def _seen(values: list[object], reasons: list[str]) -> str:
+def _seen(values: list[object], frames: Frames) -> str:
     if not values:
+        reasons = sorted({record.reason for record in frames.records})
         return f"nothing that can be read ({', '.join(reasons) or 'no record'})"
     first = values[0]
     if isinstance(first, dict):

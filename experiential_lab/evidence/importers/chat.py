@@ -14,7 +14,7 @@ Not covered: stream chunks, response objects, prefix lists of undeclared convers
 that look like these (Anthropic's blocks, tool output that a scaffold wrote in the user's name): they are refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.importers.swe_agent import sniff_mini
 from experiential_lab.evidence.spans import Place, Text
-from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Imported, Trace, shown
+from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Imported, Rejected, Trace, shown
 from experiential_lab.records import digest_of, short_id
 
 DECLARED = ("conversation", "conversation_id", "session_id", "thread_id")  # what names a conversation in the wild
@@ -68,21 +68,50 @@ class _Chat(NamedTuple):
 
 def _read(source: Source, *, name: str) -> Imported:
     """Every conversation of a source, as traces."""
-    if source.frames.layout in ("list", "lines") and any(
-        _role(record.value) in ROLES for record in source.frames.records
-    ):
+    if _is_bare(source):
         return _bare_list(source, name)
-    good, rejected = source.readable()
-    chats = []
-    for record in good:
-        chat = (_tau if name == "tau_bench" else _chat)(record)
-        if chat is None or not any(_role(message) in ROLES for message in chat.messages):
-            rejected.append(source.rejected(record, "unknown_shape"))
-        else:
-            chats.append(chat)
+    rejected: list[Rejected] = []
+    traces = tuple(_each(source, rejected, name))
     rejected.sort(key=lambda each: each.record)
-    return Imported(
-        traces=tuple(_traces(source, name, chats)), records=len(source.frames.records), rejected=tuple(rejected)
+    return Imported(traces=traces, records=len(source.frames.records), rejected=tuple(rejected))
+
+
+def _stream(source: Source, rejected: list[Rejected], *, name: str) -> Iterator[Trace]:
+    """The traces that `_read` gives, one by one."""
+    if _is_bare(source):
+        whole = _bare_list(source, name)
+        rejected += whole.rejected
+        yield from whole.traces
+    else:
+        yield from _each(source, rejected, name)
+
+
+def _each(source: Source, rejected: list[Rejected], name: str) -> Iterator[Trace]:
+    """One trace a conversation; the lists of a declared one are its branches, and come when all of them are known."""
+    declared: dict[str, list[int]] = {}
+    for at, record in source.each(rejected):
+        chat = _conversation(record, name)
+        if chat is None:
+            rejected.append(source.rejected(record, "unknown_shape"))
+        elif chat.declared is None:
+            yield _trace(source, name, [chat])
+        else:
+            declared.setdefault(chat.declared, []).append(at)
+    for places in declared.values():
+        lists = (_conversation(source.frames.records[at], name) for at in places)
+        yield _trace(source, name, [chat for chat in lists if chat])
+
+
+def _conversation(record: Framed, name: str) -> _Chat | None:
+    """The conversation of a record; None when it holds none."""
+    chat = _tau(record) if name == "tau_bench" else _chat(record)
+    return chat if chat and any(_role(message) in ROLES for message in chat.messages) else None
+
+
+def _is_bare(source: Source) -> bool:
+    """Whether the records are the messages of one conversation."""
+    return source.frames.layout in ("list", "lines") and any(
+        _role(record.value) in ROLES for record in source.frames.records
     )
 
 
@@ -98,7 +127,7 @@ def _bare_list(source: Source, name: str) -> Imported:
     if not is_ours:
         rejected += [source.rejected(record, "unknown_shape") for record in chat.parts or [chat.record]]
     return Imported(
-        traces=tuple(_traces(source, name, [chat] if is_ours else [])),
+        traces=(_trace(source, name, [chat]),) if is_ours else (),
         records=len(source.frames.records) if chat.parts else 1,
         rejected=tuple(sorted(rejected, key=lambda each: each.record)),
     )
@@ -144,15 +173,6 @@ def _tau(record: Framed) -> _Chat | None:
         user="simulated_user",
         markers=STOP_MARKERS,
     )
-
-
-def _traces(source: Source, name: str, chats: list[_Chat]) -> list[Trace]:
-    """One trace a conversation; the lists of a declared conversation are its branches."""
-    conversations: dict[tuple[str | None, int], list[_Chat]] = {}
-    for chat in chats:
-        key = (chat.declared, 0 if chat.declared else chat.record.number)
-        conversations.setdefault(key, []).append(chat)
-    return [_trace(source, name, lists) for lists in conversations.values()]
 
 
 def _trace(source: Source, name: str, lists: list[_Chat]) -> Trace:
@@ -396,13 +416,12 @@ def _sniff_tau(value: object) -> str | None:
     return "objects with task_id and traj" if fits else None
 
 
+def _format(name: str, sniff: Callable[[object], str | None], fits: Callable[[object], bool]) -> Format:
+    return Format(name, sniff, fits, partial(_read, name=name), partial(_stream, name=name))
+
+
 FORMATS = (
-    Format("openai_chat", _sniff_chat, lambda value: bool(_list_of(value)), partial(_read, name="openai_chat")),
-    Format(
-        "openai_chat_legacy",
-        _sniff_legacy,
-        lambda value: bool(_list_of(value)),
-        partial(_read, name="openai_chat_legacy"),
-    ),
-    Format("tau_bench", _sniff_tau, lambda value: _sniff_tau(value) is not None, partial(_read, name="tau_bench")),
+    _format("openai_chat", _sniff_chat, lambda value: bool(_list_of(value))),
+    _format("openai_chat_legacy", _sniff_legacy, lambda value: bool(_list_of(value))),
+    _format("tau_bench", _sniff_tau, lambda value: _sniff_tau(value) is not None),
 )

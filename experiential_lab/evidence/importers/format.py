@@ -1,11 +1,12 @@
 """What an importer is: a name, a sniff rule, and a reader of framed records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import NamedTuple
 
 from experiential_lab.evidence.framing import Framed, Frames
 from experiential_lab.evidence.spans import Place
-from experiential_lab.evidence.trace import Imported, Rejected
+from experiential_lab.evidence.trace import Imported, Rejected, Trace
 
 EXCERPT = 120  # code points of a text that a report shows
 
@@ -37,16 +38,20 @@ class Source(NamedTuple):
 
     def readable(self) -> tuple[list[Framed], list[Rejected]]:
         """The records that hold a value and are the first of their bytes, and the others with their reasons."""
-        good, bad, seen = [], [], set[bytes]()
-        for record in self.frames.records:
+        bad: list[Rejected] = []
+        return [record for _, record in self.each(bad)], bad
+
+    def each(self, rejected: list[Rejected]) -> Iterator[tuple[int, Framed]]:
+        """Place (from 0) and record of those that hold a value and are the first of their bytes; the others are `rejected`."""
+        seen = set[bytes]()
+        for at, record in enumerate(self.frames.records):
             if record.reason:
-                bad.append(self.rejected(record, record.reason))
-            elif record.raw in seen:
-                bad.append(self.rejected(record, "duplicate_record"))
+                rejected.append(self.rejected(record, record.reason))
+            elif (digest := sha256(record.raw).digest()) in seen:
+                rejected.append(self.rejected(record, "duplicate_record"))
             else:
-                seen.add(record.raw)
-                good.append(record)
-        return good, bad
+                seen.add(digest)
+                yield at, record
 
 
 def declared_id(value: object) -> str | None:
@@ -67,3 +72,5 @@ class Format(NamedTuple):
     fits: Callable[[object], bool]
     """Whether a reader told to can read this value."""
     read: Callable[[Source], Imported]
+    stream: Callable[[Source, list[Rejected]], Iterator[Trace]] | None = None
+    """The traces of a long file of lines one by one, where a record is a conversation: `read` needs all in memory."""
