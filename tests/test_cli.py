@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from experiential_lab import cli
+from experiential_lab.cli import screen
 from experiential_lab.lab import bundled
 
 
@@ -36,7 +37,7 @@ def xlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     def run(*arguments: object, stdin: str = "") -> Ran:
         monkeypatch.setattr(sys, "argv", ["xlab", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        for console in (cli.out, cli.err):
+        for console in (screen.out, screen.err):
             monkeypatch.setattr(console, "_width", 140)
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -290,3 +291,12 @@ def test_forget_removes_a_source_and_show_opens_its_tombstone(desk: Xlab):
     assert desk("verify").code == 0
     assert desk("nearest", "--action", "x", "--view", "all").code == 5
     assert desk("forget", "f" * 12, "--why", "x").code == 3
+
+
+def test_bench_says_each_bar_and_whether_it_holds(xlab: Xlab):
+    done = xlab("bench", "8", "--json")
+    first, second = done.json
+    assert (first["goal"], first["bar"], first["rounds"]) == ("8", "<= 7", 15)
+    assert second["bar"] == ">= 10"
+    assert done.code == (0 if first["holds"] and second["holds"] else 1)
+    assert "no bench is called '99'" in xlab("bench", "99").err

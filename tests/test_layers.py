@@ -20,12 +20,12 @@ FLOORS = (
     ("show",),
     ("lookup",),
     ("lab",),
-    ("tour",),
+    ("tour", "bench"),
     ("cli",),
     ("__init__", "__main__"),
 )
 BESIDE = {"pages": ("evidence", {"claims", "show", "lookup", "lab", "tour", "cli"})}
-NOBODY_IMPORTS = ("testing", "bench")
+NOBODY_IMPORTS = ("testing",)
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -1,0 +1,310 @@
+"""Commands that ask: index, nearest, step, show."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from experiential_lab.cli.app import app
+from experiential_lab.cli.screen import (
+    HERE,
+    AsJson,
+    Workspace,
+    clip,
+    counted,
+    err,
+    one_of,
+    out,
+    plain,
+    put_json,
+    say,
+    short,
+    table_of,
+)
+from experiential_lab.lab import Lab
+from experiential_lab.records import NoEvidence, UnsupportedError, Unverifiable, UsageError
+from experiential_lab.retrieval.grounding import around, query_of
+from experiential_lab.retrieval.hits import Hits
+from experiential_lab.retrieval.index import Index, IndexView
+from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.support import Label
+from experiential_lab.retrieval.views import Base, Boundary, Exclusion
+from experiential_lab.show.theme import SUPPORT
+from experiential_lab.world.session import SessionError, Step
+
+GONE = ("expired", "ended", "terminal", "unknown")  # a session with one of these codes takes no further step
+
+
+@app.command()
+def index(
+    embedder: Annotated[str | None, typer.Option(help="Only the sparse ranker stands: leave it out.")] = None,
+    workspace: Workspace = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Build the read-only index over the recorded transitions."""
+    if embedder is not None:
+        raise UnsupportedError(
+            f"no embedder {embedder!r}: this version has the sparse ranker alone; leave --embedder out"
+        )
+    begin = perf_counter()
+    built = Lab(workspace).build_index()
+    seconds = round(perf_counter() - begin, 3)
+    entries, fit = len(built.snapshot.rows), len(built.snapshot.fit.rows)
+    if as_json:
+        snapshot = built.snapshot.digest
+        put_json(
+            {
+                "entries": entries,
+                "fit": fit,
+                "snapshot": snapshot,
+                "index": built.digest,
+                "embedder": None,
+                "seconds": seconds,
+            }
+        )
+        return
+    say(f"{entries:,} entries, {fit:,} of them fit; snapshot {short(built.snapshot.digest)}, {seconds} s")
+    if not fit:
+        say("Nothing is split yet: only --view all can be asked. Run xlab split, then xlab index.")
+
+
+@app.command()
+def nearest(
+    action: Annotated[str | None, typer.Option(help="A message that an agent might send.")] = None,
+    tool: Annotated[str | None, typer.Option(help="The tool of a call.")] = None,
+    args: Annotated[str | None, typer.Option(help="The arguments of that call, as JSON.")] = None,
+    transition: Annotated[str | None, typer.Option(help="A recorded step, asked about as if it were new.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task in which it happens.")] = None,
+    recent: Annotated[str | None, typer.Option(help="The last observation before it.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many precedents.")] = 5,
+    exclude: Annotated[list[str] | None, typer.Option(help="A lineage to leave out; may be repeated.")] = None,
+    view: Annotated[str, typer.Option(help="fit or all.")] = "fit",
+    boundary: Annotated[
+        str | None, typer.Option(help="self, trace, lineage, family or key: what is left out around --transition.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Store the receipt, so that `show` opens it.")] = False,
+    workspace: Workspace = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Find the nearest recorded transitions of an action, with proof of what was visible."""
+    lab = Lab(workspace)
+    if sum(given is not None for given in (action, tool, transition)) != 1:
+        raise UsageError("give exactly one of --action, --tool (with --args) and --transition")
+    if args is not None and tool is None:
+        raise UsageError("--args are the arguments of a call; name it with --tool")
+    if boundary is not None and transition is None:
+        raise UsageError("--boundary is drawn around a recorded step; name it with --transition")
+    base: Base = one_of(view, ("fit", "all"), "--view")
+    found = lab.current_index()
+    excluded: list[str | Exclusion] = [*_known(exclude, found)]
+    if transition is not None:
+        level: Boundary = one_of(boundary or "lineage", ("self", "trace", "lineage", "family", "key"), "--boundary")
+        asked = lab.transition(transition)
+        query = query_of(asked)
+        excluded += around(found, asked.transition_id, level)
+    else:
+        if args is not None:
+            _check_json(args)
+        query = Query(action=action or "", tool=tool, arguments=args if tool else None, task=task, recent=recent)
+    seen = found.view(base, exclude=excluded)
+    hits = seen.nearest(query, k=k)
+    if keep and isinstance(hits, Hits):
+        lab.keep(hits)
+    if as_json:
+        put_json(_nearest_json(seen, hits))
+    elif isinstance(hits, Hits):
+        _print_hits(seen, hits)
+    if isinstance(hits, Unverifiable):
+        raise NoEvidence(f"no precedent can be asked for: {hits.reason}")
+
+
+def _check_json(args: str) -> None:
+    try:
+        json.loads(args)
+    except ValueError as error:
+        raise UsageError(f"--args is {args!r}, which is no JSON: {error}") from None
+
+
+def _known(lineages: list[str] | None, index: Index) -> list[str]:
+    """The lineages to leave out. One that the index does not hold is refused: a typing error would let it in."""
+    held = {lineage for row in index.snapshot.rows for lineage in row.lineages}
+    for lineage in lineages or ():
+        if lineage not in held:
+            raise UsageError(f"--exclude {lineage!r} is no lineage of the index; xlab transitions --json lists them")
+    return lineages or []
+
+
+def _nearest_json(view: IndexView, hits: Hits | Unverifiable) -> dict[str, Any]:
+    seen = view.visibility
+    about = {
+        "base": view.plain.base,
+        "visible": seen.visible_count,
+        "snapshot": seen.snapshot_digest,
+        "snapshot_count": seen.snapshot_count,
+        "excluded": msgspec.to_builtins(seen.excluded),
+    }
+    if isinstance(hits, Unverifiable):
+        return {"view": about, "support": "D", "rule": None, "refused": hits.reason, "receipt": None, "hits": []}
+    rows = [
+        {
+            "rank": hit.rank,
+            "id": entry.entry_id,
+            "lineage": entry.lineages[0],
+            "position": hit.position,
+            "score": hit.score,
+            "parts": dict(hit.parts),
+            "pairing": entry.pairing,
+            "action": dict(entry.key)["action"],
+            "observation": entry.value,
+        }
+        for hit, entry in zip(hits, hits.entries, strict=True)
+    ]
+    receipt = {"digest": hits.receipt.receipt_digest, "snapshot": seen.snapshot_digest}
+    return {
+        "view": about,
+        "support": hits.support,
+        "rule": hits.rule,
+        "refused": None,
+        "receipt": receipt,
+        "hits": rows,
+    }
+
+
+def _print_hits(view: IndexView, hits: Hits) -> None:
+    seen = view.visibility
+    say(
+        f"{seen.visible_count:,} of {seen.snapshot_count:,} {view.plain.base} entries may be asked; "
+        f"support {_support(hits.support, hits.rule)}, receipt {short(hits.receipt.receipt_digest)}"
+    )
+    table = table_of("rank", "score", "id", "lineage", "action", "observation")
+    for hit, entry in zip(hits, hits.entries, strict=True):
+        trace, _, number = entry.entry_id.partition("/")
+        action, observation = clip(dict(entry.key)["action"]), clip(entry.value)
+        score = counted(hit.score) if hit.score else "0, no shared feature"
+        table.add_row(str(hit.rank), score, f"{trace[:8]}/{number}", entry.lineages[0], action, observation)
+    out.print(table)
+
+
+def _support(label: str, rule: str) -> str:
+    """The letter with its words."""
+    return f"{label} ({SUPPORT[rule][label]})"
+
+
+@app.command()
+def step(
+    task: Annotated[str, typer.Option(help="What the user wants: the first request.")],
+    context: Annotated[str | None, typer.Option(help="What is visible before the first action.")] = None,
+    world_model: Annotated[str, typer.Option("--world-model", help="copy-nearest.")] = "copy-nearest",
+    script: Annotated[Path | None, typer.Option(help="Messages, one a line; else they are read from stdin.")] = None,
+    view: Annotated[str, typer.Option(help="fit or all.")] = "fit",
+    exclude: Annotated[list[str] | None, typer.Option(help="A lineage to leave out; may be repeated.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many precedents.")] = 5,
+    refuse_below: Annotated[str | None, typer.Option("--refuse-below", help="A, B or C.")] = None,
+    workspace: Workspace = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Step a bounded text session by hand. A line that is a JSON object with a role is taken as an OpenAI message."""
+    if world_model != "copy-nearest":
+        raise UnsupportedError(f"no world model {world_model!r}: this version has copy-nearest alone")
+    base: Base = one_of(view, ("fit", "all"), "--view")
+    letters: tuple[Label, ...] = ("A", "B", "C")
+    below = one_of(refuse_below, letters, "--refuse-below") if refuse_below else None
+    lab, code = Lab(workspace), 0
+    excluded = _known(exclude, lab.current_index())
+    waiting = _messages(script)
+    with lab.session(task, context=context, base=base, exclude=excluded, k=k, refuse_below=below) as session:
+        for message in waiting:
+            try:
+                taken = session.step(message)
+            except SessionError as error:
+                code = error.exit_code
+                _print_refusal(error, as_json=as_json)
+                if error.code in GONE:
+                    break
+            else:
+                _print_step(taken, as_json=as_json)
+                if taken.terminal:
+                    break
+    if unsent := [] if sys.stdin.isatty() and script is None else list(waiting):
+        err.print(f"the session ended before {len(unsent)} more messages; they were not sent")
+    raise typer.Exit(code)
+
+
+def _messages(script: Path | None) -> Iterator[str | dict[str, Any]]:
+    if script is not None and not script.is_file():
+        raise UsageError(f"{script} does not exist")
+    lines = script.read_bytes().decode(errors="surrogateescape").split("\n") if script else _stdin_lines()
+    for line in lines[:-1] if isinstance(lines, list) and not lines[-1] else lines:
+        line = line.removesuffix("\r")
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        yield value if isinstance(value, dict) and "role" in value else line
+
+
+def _stdin_lines() -> Iterator[str]:
+    is_typed = sys.stdin.isatty()
+    if is_typed:
+        err.print("Type what the agent says, one message a line; an end of file (Ctrl+D) ends the session.")
+    while line := sys.stdin.readline():
+        yield line.removesuffix("\n")
+
+
+def _print_step(taken: Step, *, as_json: bool) -> None:
+    if as_json:
+        put_json(
+            {
+                "message": taken.message,
+                "terminal": taken.terminal,
+                "support": taken.support,
+                "receipt": taken.receipt.receipt_digest,
+                "world_model": taken.turn.world_model,
+                "economics": taken.economics,
+            }
+        )
+        return
+    say(f"predicted  {plain(taken.message['content'])}")
+    rest = f"{len(taken.hits)} precedents, receipt {short(taken.receipt.receipt_digest)}"
+    say(
+        f"           support {_support(taken.support, taken.hits.rule)}, {rest}{'; the session ends here' if taken.terminal else ''}"
+    )
+
+
+def _print_refusal(error: SessionError, *, as_json: bool) -> None:
+    if as_json:
+        about = {"code": error.code, "message": str(error), "limit": error.limit, "actual": error.actual}
+        turn = {"support": error.turn.support, "receipt": error.turn.receipt} if error.turn else {}
+        put_json({"error": about | turn | {"economics": error.economics}})
+    else:
+        err.print(f"refused  {plain(str(error))}", soft_wrap=True)
+
+
+@app.command()
+def show(
+    ident: Annotated[str, typer.Argument(metavar="ID", help="An id or a digest; a beginning of it is enough.")],
+    workspace: Workspace = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Open a trace, a transition, a source, a receipt or any stored thing, and check it against its source."""
+    shown = Lab(workspace).show(ident)
+    if as_json:
+        put_json(shown)
+        return
+    rows = shown.pop("ledger", None)
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        say(f"{name:{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    if rows is not None:
+        listed = table_of("step", "branch", "action", "outcome", "observation")
+        for row in rows:
+            observation = "" if row["observation"] is None else clip(row["observation"], 200) or "(empty result)"
+            listed.add_row(
+                str(row["step"]), clip(row["branch"], 24), clip(row["action"], 200), row["outcome"], observation
+            )
+        out.print(listed)

@@ -1,0 +1,117 @@
+"""Commands around the workspace: tour, notebooks, oracle, bench."""
+
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from experiential_lab.bench.goals import measured
+from experiential_lab.cli.app import app
+from experiential_lab.cli.screen import AsJson, one_of, out, progress_bar, put_json, say, write_file
+from experiential_lab.evaluation.oracle import make_desk_tools
+from experiential_lab.lab import bundled
+from experiential_lab.records import NoEvidence, UnsupportedError, UsageError, digest_of
+from experiential_lab.tour import take_tour
+
+oracle = typer.Typer(help="Executable desks, for which the truth is known.", no_args_is_help=True)
+app.add_typer(oracle, name="oracle")
+
+
+@oracle.command("make")
+def oracle_make(
+    corpus: Annotated[str, typer.Argument(help="desk-tools.")],
+    to: Annotated[Path, typer.Option("--out", help="The file to write.")],
+    families: Annotated[int, typer.Option(help="How many families of tasks.")] = 24,
+    seed: Annotated[int, typer.Option(help="Decides everything that chance decides.")] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Make a corpus by running candidates in an executable desk."""
+    if corpus != "desk-tools":
+        raise UnsupportedError(f"no corpus {corpus!r}: this version makes desk-tools")
+    try:
+        data = make_desk_tools(families, seed)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    write_file(to, data)
+    episodes = data.count(b"\n")
+    if as_json:
+        put_json(
+            {"out": str(to), "episodes": episodes, "families": families, "bytes": len(data), "digest": digest_of(data)}
+        )
+    else:
+        say(f"{episodes} episodes of {families} families written to {to}: {len(data):,} bytes, {digest_of(data)}")
+
+
+@app.command()
+def tour(
+    traces: Annotated[
+        list[Path] | None, typer.Option(help="Your own traces instead of the bundled order desk.")
+    ] = None,
+    to: Annotated[Path, typer.Option("--out", help="Where the workspace and the figures go.")] = Path("tour"),
+    as_json: AsJson = False,
+) -> None:
+    """Walk the main job end to end: import, split, nearest, step, costs."""
+    with progress_bar("tour") as progress:
+        walked = take_tour(traces or [bundled("desk_tools.jsonl")], to, progress)
+    if as_json:
+        put_json(walked.summary)
+    for title, lines in () if as_json else walked.sections:
+        out.rule(Text(title, style="bold"), align="left")
+        for line in lines:
+            say(line)
+    if walked.stopped:
+        raise NoEvidence(walked.stopped)
+
+
+@app.command()
+def notebooks(
+    kind: Annotated[str, typer.Argument(help="marimo or jupyter.")] = "marimo",
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+) -> None:
+    """Open the notebooks, on this machine only."""
+    one_of(kind, ("marimo", "jupyter"), "the kind")
+    folder = _notebooks(kind)
+    quiet = [] if browser else ["--headless"] if kind == "marimo" else ["--no-browser"]
+    command = {
+        "marimo": [sys.executable, "-m", "marimo", "edit", str(folder), "--host", "127.0.0.1", *quiet],
+        "jupyter": [sys.executable, "-m", "jupyterlab", str(folder), "--ip=127.0.0.1", *quiet],
+    }[kind]
+    if find_spec(command[2]) is None:
+        raise UsageError(f"{command[2]} is not installed; pip install 'experiential-lab[notebooks]'")
+    raise typer.Exit(subprocess.call(command))
+
+
+def _notebooks(kind: str) -> Path:
+    """The folder of a checkout; an installed copy is not edited in place, it is copied beside the user's work first."""
+    name = "explore" if kind == "marimo" else "figures"
+    package = Path(__file__).parent.parent
+    checkout = package.parent / "notebooks" / name
+    if checkout.is_dir():
+        return checkout
+    mine = Path("xlab-notebooks") / name
+    if not mine.exists():
+        shutil.copytree(package / "notebooks" / name, mine)
+    return mine
+
+
+@app.command()
+def bench(
+    goals: Annotated[list[str] | None, typer.Argument(help="Goals of PERFORMANCE; all when none is named.")] = None,
+    traces: Annotated[Path | None, typer.Option(help="Measure on this file instead of the bundled order desk.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the promises about speed and memory; a bar that is missed is said, and exits 1."""
+    figures = []
+    for each in measured(goals or (), traces or bundled("desk_tools.jsonl")):
+        figures.append(each)
+        if not as_json:
+            verdict = {True: "✓ holds", False: "✗ does not hold", None: f"? {each.get('reason')}"}[each["holds"]]
+            say(f"{each['goal']:4} {each['name']}: {each['ratio']} (bar {each.get('bar', 'unknown')})  {verdict}")
+    if as_json:
+        put_json(figures)
+    raise typer.Exit(0 if all(each["holds"] is not False for each in figures) else 1)
