@@ -783,3 +783,32 @@ def test_law_3_no_list_of_a_conversation_takes_its_task_from_its_own_observation
     found = read(lines(chat(*one, conversation="x"), chat(*two, conversation="x")))
     assert found.pairs == [("ok", "user_reply", "bye"), ("ok", "user_reply", "bye")]
     assert all(each.observation not in (each.task, each.recent) for each in found.transitions)
+
+
+def test_logged_requests_that_send_their_history_again_are_one_conversation():
+    first = [asks("Where is it?"), says("Which order?"), asks("Order 7")]
+    whole = [
+        *first,
+        says(None, call("a", "find", '{"id": 7}')),
+        gives("a", "packed"),
+        says("It is packed."),
+        asks("Thanks"),
+    ]
+    found = read(lines(chat(*first[:1]), chat(*first), chat(*whole[:5]), chat(*whole)))
+    assert found.pairs == [
+        ("Which order?", "user_reply", "Order 7"),
+        ('find {"id": 7}', "explicit_id", "packed"),
+        ("It is packed.", "user_reply", "Thanks"),
+    ]
+    assert len(found.imported.traces) == 2  # the first request holds no action: nothing says that it is of the same run
+    assert found.aside["replayed_history"] == 3 + 5
+    check_sums(found)
+
+
+def test_two_runs_that_begin_alike_stay_two():
+    start = [asks("Where is it?"), says("Which order?")]
+    found = read(
+        lines(chat(*start, asks("Order 7")), chat(*start, asks("Order 8")), chat(*start, asks("Order 8"), x=1))
+    )
+    assert len(found.imported.traces) == 3
+    assert len(found.transitions) == 3

@@ -7,10 +7,11 @@
 - Arguments are kept as they stand: JSON text, or the source text of an object. Empty text, null and `{}` are the empty
   object. A legacy `function_call` has no id; one that repeats a call of its own message is a `duplicate_view`.
 - Lists of one declared conversation that are a prefix of a later list are `replayed_history`, and so is the common start
-  of two lists that go on differently.
+  of two lists that go on differently. Without a declared one, a list that sends the whole list of the record before it
+  again, and more, is the same conversation: so requests are logged.
 - The user of tau-bench is a model (`simulated_user`); its stop marker alone is a `control_token`.
 
-Not covered: stream chunks, response objects, prefix lists of undeclared conversations, and message lists of other formats
+Not covered: stream chunks, response objects, prefix lists that do not follow each other, and message lists of other formats
 that look like these (Anthropic's blocks, tool output that a scaffold wrote in the user's name): they are refused.
 """
 
@@ -89,17 +90,32 @@ def _stream(source: Source, rejected: list[Rejected], *, name: str) -> Iterator[
 def _each(source: Source, rejected: list[Rejected], name: str) -> Iterator[Trace]:
     """One trace a conversation; the lists of a declared one are its branches, and come when all of them are known."""
     declared: dict[str, list[int]] = {}
+    growing: list[_Chat] = []
     for at, record in source.each(rejected):
         chat = _conversation(record, name)
         if chat is None:
             rejected.append(source.rejected(record, "unknown_shape"))
-        elif chat.declared is None:
-            yield _trace(source, name, [chat])
-        else:
+        elif chat.declared is not None:
             declared.setdefault(chat.declared, []).append(at)
+        else:
+            if growing and not _goes_on(chat, growing[-1]):
+                yield _trace(source, name, growing)
+                growing = []
+            growing.append(chat)
+    if growing:
+        yield _trace(source, name, growing)
     for places in declared.values():
         lists = (_conversation(source.frames.records[at], name) for at in places)
         yield _trace(source, name, [chat for chat in lists if chat])
+
+
+def _goes_on(chat: _Chat, earlier: _Chat) -> bool:
+    """Whether a list sends all of the list before it again, with what came after."""
+    return (
+        len(chat.messages) > len(earlier.messages)
+        and any(_role(message) == "assistant" for message in earlier.messages)
+        and _common(earlier.messages, chat.messages) == len(earlier.messages)
+    )
 
 
 def _conversation(record: Framed, name: str) -> _Chat | None:
