@@ -512,7 +512,7 @@ def _read_all(how: _Reading, paths: list[_Found]) -> tuple[list[File], list[tupl
 def _attempt(declared: Declared, shared: str | None, overflow: Overflow | None, path: Path) -> File | LabError:
     """A file, or why it cannot be used. `shared` is the temporary folder of the process that asked, when it is another."""
     try:
-        return read_file(path, declared, Overflow(shared) if shared else overflow)
+        return read_file(path, declared, Overflow(shared, room=PIECE) if shared else overflow)
     except LabError as error:
         return error
 

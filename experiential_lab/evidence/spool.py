@@ -16,7 +16,8 @@ from typing import BinaryIO, NamedTuple
 
 from experiential_lab.records import UsageError, digest_of
 
-SHORT = 16 << 20  # bytes that are held in memory
+SHORT = 16 << 20  # bytes of one thing that are held in memory
+ROOM = 64 << 20  # bytes of all things together
 PIECE = 1 << 20  # bytes that are read at once
 
 
@@ -42,8 +43,10 @@ class Held(NamedTuple):
 class Overflow:
     """A temporary folder for what is too long for memory. `path` says where, when another process shares it."""
 
-    def __init__(self, path: str | None = None) -> None:
+    def __init__(self, path: str | None = None, *, room: int = ROOM) -> None:
         self._path = path
+        self.room = room
+        """Bytes that may still be held in memory."""
 
     @property
     def path(self) -> str:
@@ -87,10 +90,12 @@ class Spool:
     def held(self) -> Held:
         """What was written."""
         digest = "sha256:" + self._digest.hexdigest()
-        if self._file is None:
+        if self._file is None and (self._overflow is None or self._size <= self._overflow.room):
+            if self._overflow:
+                self._overflow.room -= self._size
             return Held(digest, self._size, b"".join(self._pieces))
         self._spill()
-        self._file.close()
+        self.__exit__()
         return Held(digest, self._size, self._path)
 
     def _spill(self) -> None:
