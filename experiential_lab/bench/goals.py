@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiential_lab.bench import evidence, first_walk
+from experiential_lab.bench import evidence, first_walk, retrieval
 from experiential_lab.records import UsageError
 
 Measure = Callable[[Path], list[dict[str, Any]]]
 GOALS: dict[str, tuple[Measure, ...]] = {
+    "4": (retrieval.exclusion,),
     "7": (evidence.framing, evidence.importing, evidence.memory),
     "8": (evidence.digests,),
     "10": (first_walk.step,),
-    "12": (first_walk.query,),
+    "12": (retrieval.ten_thousand, first_walk.query),
 }
 
 

@@ -44,6 +44,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _LENIENT = json.JSONDecoder(parse_int=str)  # only where a value ends is asked: Python refuses to convert long integers
 _Members = list[msgspec.Raw] | dict[str, msgspec.Raw]
+OUTER = 2  # levels of a record that are decoded once: a message list may lie below a request
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
 
 
@@ -126,10 +127,10 @@ def source_text(raw: bytes, pointer: str) -> str:
     steps = _steps(pointer)
     if not steps:
         return raw.decode()
-    outer, inner = (steps[0], steps[1:]) if len(steps) > 1 else (None, steps)
+    outer = tuple(steps[: min(OUTER, len(steps) - 1)])
     try:
-        value = _member(_container(raw, outer), inner[0])
-        for step in inner[1:]:
+        value = _member(_container(raw, outer), steps[len(outer)])
+        for step in steps[len(outer) + 1 :]:
             value = _member(_decoded(value), step)
         return bytes(value).decode()
     except (msgspec.DecodeError, ValueError):  # NaN and infinity are JSON to the standard library alone
@@ -140,10 +141,10 @@ def source_text(raw: bytes, pointer: str) -> str:
         return text[at:end]
 
 
-@lru_cache(maxsize=2)  # one record is asked for many of its values
-def _container(raw: bytes, key: str | None) -> _Members:
-    """The members of a record, or of its member `key`."""
-    return _decoded(msgspec.Raw(raw) if key is None else _member(_container(raw, None), key))
+@lru_cache(maxsize=OUTER + 2)  # one record is asked for many of its values
+def _container(raw: bytes, path: tuple[str, ...]) -> _Members:
+    """The members of a record, or of the value at a short path in it."""
+    return _decoded(_member(_container(raw, path[:-1]), path[-1]) if path else msgspec.Raw(raw))
 
 
 def _decoded(value: msgspec.Raw) -> _Members:
