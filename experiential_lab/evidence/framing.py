@@ -29,11 +29,13 @@ from experiential_lab.evidence.spool import Held, Overflow
 from experiential_lab.records import TraceFormatError
 
 BOM = b"\xef\xbb\xbf"
+HEAD = 4_096  # bytes that tell what a file is
 LONG = 32 << 20  # bytes; the records of a shorter file of lines are kept as they were read
 DEEPEST = 400  # levels; what a parser itself bears (about 1,000) depends on the interpreter and on its caller's stack
 _SPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"[ \t\r\n,]*")
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)  # a string, cut or whole, or one sign of structure
+_STREAM = re.compile(rb"(?:\s|:[^\n]*\n)*(?:data|event|id|retry):")
 _SSE = re.compile(rb"(?P<name>data|event|id|retry|): ?[ \t]*")  # a field of an event; without a name it is a comment
 _NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"\[\]{}]++', re.DOTALL)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -131,7 +133,9 @@ def _long_lines(held: Held) -> Lines | None:
     with held.open() as file:
         start = len(BOM) if file.read(len(BOM)) == BOM else 0
         file.seek(start)
-        payloads = _payloads(_lines(file, start))
+        is_stream = _STREAM.match(file.read(HEAD))
+        file.seek(start)
+        payloads = _payloads(_lines(file, start)) if is_stream else _lines(file, start)
         places = array("q"), array("q"), array("q")
         last = b""
         for number, (offset, raw) in enumerate(payloads, 1):
@@ -150,7 +154,7 @@ def _long_lines(held: Held) -> Lines | None:
 
 def _frame(data: bytes) -> Frames:
     start = len(BOM) if data.startswith(BOM) else 0
-    head = data[start : start + 4096].lstrip()
+    head = data[start : start + HEAD].lstrip()
     if not head and not data[start:].strip():
         raise TraceFormatError("the file is empty; nothing to import")
     if b"\0" in head and head[:1] not in b"{[":
@@ -196,7 +200,9 @@ def _is_one_value(data: bytes) -> bool:
 
 
 def _damaged_or_lines(data: bytes, start: int) -> Frames:
-    payloads = _payloads(_lines(io.BytesIO(data[start:]), start))
+    payloads = _lines(io.BytesIO(data[start:]), start)
+    if _STREAM.match(data[start : start + HEAD]):
+        payloads = _payloads(payloads)
     lines = [_framed(number, offset, raw) for number, (offset, raw) in enumerate(payloads, 1) if raw]
     if not lines:
         raise TraceFormatError("the stream of server-sent events holds no data; nothing to import")
@@ -226,12 +232,9 @@ def _lines(file: Iterable[bytes], start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _payloads(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """The lines, or the data of server-sent events where the first line with a sign is one: their other lines are blank."""
-    is_stream = None
+    """The data of a stream of server-sent events; what else the protocol says there is blank."""
     for offset, raw in lines:
-        if is_stream is None and raw:
-            is_stream = bool(_SSE.match(raw))
-        if is_stream and (field := _SSE.match(raw)):
+        if field := _SSE.match(raw):
             is_data = field["name"] == b"data" and raw[field.end() :] != b"[DONE]"
             yield offset + field.end(), raw[field.end() :] if is_data else b""
         else:

@@ -5,10 +5,11 @@ The file's name decides nothing. Two rules that match are refused with both name
 """
 
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 
 from experiential_lab.evidence.framing import Frames
 from experiential_lab.evidence.importers import (
+    anthropic,
     atif,
     chat,
     chat_chunks,
@@ -20,8 +21,11 @@ from experiential_lab.evidence.importers import (
     openhands,
     openinference,
     otel,
+    responses,
     swe_agent,
     tau2,
+    toolbench,
+    vercel_ai,
 )
 from experiential_lab.evidence.importers.format import Format
 from experiential_lab.records import TraceFormatError, UsageError
@@ -33,6 +37,7 @@ def formats() -> tuple[Format, ...]:
     """Every known format."""
     families = (
         *(chat, chat_chunks, tau2, claude_code, codex, inspect_logs, atif, swe_agent, openhands),
+        *(toolbench, responses, anthropic, vercel_ai),
         *(otel, openinference, langfuse, langsmith),
     )
     return tuple(each for family in families for each in family.FORMATS)
@@ -71,8 +76,14 @@ def choose(frames: Frames, declared: str | None = None) -> tuple[Format, str]:
 
 
 def _matches(values: Iterable[object]) -> dict[str, str]:
-    """{format: rule} of the first value that any rule knows."""
-    for value in values:
+    """{format: rule} of the first value that any rule knows. Messages one by one are known by all of them together."""
+    values = iter(values)
+    first = list(islice(values, 1))
+    if first and isinstance(first[0], dict) and "role" in first[0] and not {"messages", "type"} & first[0].keys():
+        first += values
+        values = iter(())
+        first.insert(0, list(first))
+    for value in chain(first, values):
         seen = {each.name: rule for each in formats() if (rule := each.sniff(value))}
         if seen:
             return seen

@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
+from experiential_lab.evidence.importers.anthropic import sniff_messages
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.responses_items import TYPES
 from experiential_lab.evidence.importers.swe_agent import sniff_mini
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Imported, Rejected, Trace, shown
@@ -46,11 +48,12 @@ SAID = (
     "tool_call_id",
     "name",
 )  # what makes messages equal
-FOREIGN_BLOCKS = ("tool_use", "tool_result")  # Anthropic Messages
+FOREIGN_BLOCKS = ("tool_use", "tool_result", "tool-call", "tool-result")  # Anthropic Messages, Vercel's AI SDK
+FOREIGN_LISTS = ("parts", "toolInvocations")  # messages of Vercel's user interfaces
 FOREIGN_OPENING = "<returncode>"  # mini-swe-agent: the output of a command, in the user's name
 
 
-class _Chat(NamedTuple):
+class Chat(NamedTuple):
     """One conversation, whichever shape it came in."""
 
     record: Framed
@@ -90,7 +93,7 @@ def _stream(source: Source, rejected: list[Rejected], *, name: str) -> Iterator[
 def _each(source: Source, rejected: list[Rejected], name: str) -> Iterator[Trace]:
     """One trace a conversation; the lists of a declared one are its branches, and come when all of them are known."""
     declared: dict[str, list[int]] = {}
-    growing: list[_Chat] = []
+    growing: list[Chat] = []
     for at, record in source.each(rejected):
         chat = _conversation(record, name)
         if chat is None:
@@ -109,25 +112,25 @@ def _each(source: Source, rejected: list[Rejected], name: str) -> Iterator[Trace
         yield _trace(source, name, [chat for chat in lists if chat])
 
 
-def _goes_on(chat: _Chat, earlier: _Chat) -> bool:
+def _goes_on(chat: Chat, earlier: Chat) -> bool:
     """Whether a list sends all of the list before it again, with what came after."""
     return (
         len(chat.messages) > len(earlier.messages)
-        and any(_role(message) == "assistant" for message in earlier.messages)
+        and any(role_of(message) == "assistant" for message in earlier.messages)
         and _common(earlier.messages, chat.messages) == len(earlier.messages)
     )
 
 
-def _conversation(record: Framed, name: str) -> _Chat | None:
+def _conversation(record: Framed, name: str) -> Chat | None:
     """The conversation of a record; None when it holds none."""
     chat = _tau(record) if name == "tau_bench" else _chat(record)
-    return chat if chat and any(_role(message) in ROLES for message in chat.messages) else None
+    return chat if chat and any(role_of(message) in ROLES for message in chat.messages) else None
 
 
 def _is_bare(source: Source) -> bool:
     """Whether the records are the messages of one conversation."""
     return source.frames.layout in ("list", "lines") and any(
-        _role(record.value) in ROLES for record in source.frames.records
+        role_of(record.value) in ROLES for record in source.frames.records
     )
 
 
@@ -135,7 +138,7 @@ def _bare_list(source: Source, name: str) -> Imported:
     """The one conversation of a file that is a list of messages."""
     good = [record for record in source.frames.records if not record.reason]
     rejected = [source.rejected(record, record.reason) for record in source.frames.records if record.reason]
-    chat = _Chat(source.frames.as_one(), "", [record.value for record in good])
+    chat = Chat(source.frames.as_one(), "", [record.value for record in good])
     if rejected or not source.frames.data:
         joined = good[0]._replace(raw=b"\n".join(record.raw for record in good))
         chat = chat._replace(record=joined, parts=tuple(good))
@@ -149,17 +152,17 @@ def _bare_list(source: Source, name: str) -> Imported:
     )
 
 
-def _chat(record: Framed) -> _Chat | None:
+def _chat(record: Framed) -> Chat | None:
     value = record.value
     if isinstance(value, list):
-        return None if _is_foreign(value) else _Chat(record, "", value)
+        return None if _is_foreign(value) else Chat(record, "", value)
     messages = value.get("messages")
     if not isinstance(messages, list) or _is_foreign(messages):
         return None
     metadata = value.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     tools, statement, user = value.get("tools"), metadata.get("statement"), metadata.get("user_source")
-    return _Chat(
+    return Chat(
         record,
         "/messages",
         messages,
@@ -172,14 +175,14 @@ def _chat(record: Framed) -> _Chat | None:
     )
 
 
-def _tau(record: Framed) -> _Chat | None:
+def _tau(record: Framed) -> Chat | None:
     value = record.value
     if not isinstance(value, dict) or not isinstance(value.get("traj"), list):
         return None
     info = value.get("info")
     task = info.get("task") if isinstance(info, dict) else None
     statement = task.get("instruction") if isinstance(task, dict) else None
-    return _Chat(
+    return Chat(
         record,
         "/traj",
         value["traj"],
@@ -191,17 +194,17 @@ def _tau(record: Framed) -> _Chat | None:
     )
 
 
-def _trace(source: Source, name: str, lists: list[_Chat]) -> Trace:
+def _trace(source: Source, name: str, lists: list[Chat]) -> Trace:
     last = max(lists, key=lambda chat: len(chat.messages))
     events: list[Event] = []
-    kept: list[_Chat] = []
+    kept: list[Chat] = []
     for at, chat in enumerate(lists):
         replayed = len(chat.messages)
         whole = any(_common(chat.messages, other.messages) == replayed for other in lists[at + 1 :])
         if not whole:  # a list that goes on otherwise than an earlier one replays only what that one holds already
             replayed = max((_common(chat.messages, other.messages) for other in kept), default=0)
         branch = f"list{chat.record.number}" if whole or kept else ""
-        events += _Messages(source, chat, branch).events(replayed)
+        events += Messages(source, chat, branch).events(replayed)
         if not whole:
             kept.append(chat)
     declared = last.declared
@@ -234,14 +237,14 @@ def _said(message: Any) -> Any:
     return [message.get(key) or None for key in SAID] if isinstance(message, dict) else message
 
 
-def _name(chat: _Chat) -> str:
+def _name(chat: Chat) -> str:
     parts = [f"{key} {chat.metadata[key]}" for key in ("task_id", "trial") if key in chat.metadata]
     if chat.declared is not None and not parts:
         parts.append(f"conversation {chat.declared}")
     return (", ".join(parts) or f"record {chat.record.number}").replace("task_id", "task")
 
 
-def _keys(source: Source, chat: _Chat) -> tuple[str, ...]:
+def _keys(source: Source, chat: Chat) -> tuple[str, ...]:
     keys = [f"session:{chat.declared}"] if chat.declared is not None else []
     keys += [f"session:{found}" for key in DECLARED if (found := declared_id(chat.metadata.get(key)))]
     task = declared_id(chat.metadata.get("task_id"))
@@ -251,10 +254,10 @@ def _keys(source: Source, chat: _Chat) -> tuple[str, ...]:
     return tuple(sorted(set(keys)))
 
 
-class _Messages:
+class Messages:
     """The events of one message list, in order."""
 
-    def __init__(self, source: Source, chat: _Chat, branch: str) -> None:
+    def __init__(self, source: Source, chat: Chat, branch: str) -> None:
         self.place = source.place(chat.record)
         self.source, self.chat, self.branch = source.digest, chat, branch
         self.turn, self.in_turn, self.acted, self.asked = 0, False, False, False
@@ -267,7 +270,7 @@ class _Messages:
             if self.chat.parts:
                 part, pointer = self.chat.parts[at], ""
                 self.place = Place(self.source, part.offset, part.raw)
-            role = _role(message)
+            role = role_of(message)
             if role == "assistant":
                 self.turn += not self.in_turn
                 self.in_turn = self.acted = True
@@ -378,7 +381,7 @@ class _Messages:
         )
 
 
-def _role(message: Any) -> str:
+def role_of(message: Any) -> str:
     role = message.get("role") if isinstance(message, dict) else None
     return role if isinstance(role, str) else ""
 
@@ -390,7 +393,7 @@ def _list_of(value: object) -> list[Any]:
     if isinstance(value, dict) and "messages" not in value:
         value = [value] if "content" in value and "type" not in value else []  # an element of a bare list
     messages = value.get("messages") if isinstance(value, dict) else value
-    if not isinstance(messages, list) or not any(_role(message) in ROLES for message in messages):
+    if not isinstance(messages, list) or not any(role_of(message) in ROLES for message in messages):
         return []
     return [] if _is_foreign(messages) else messages
 
@@ -398,7 +401,13 @@ def _list_of(value: object) -> list[Any]:
 def _is_foreign(messages: list[Any]) -> bool:
     """Whether another format wrote these messages, of which this one would make wrong pairs."""
     for message in messages:
-        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(message, dict):
+            continue
+        content, kind = message.get("content"), message.get("type")
+        if any(isinstance(message.get(key), list) for key in FOREIGN_LISTS):
+            return True
+        if isinstance(kind, str) and kind in TYPES:  # items of OpenAI Responses
+            return True
         if isinstance(content, str):
             if content.startswith(FOREIGN_OPENING) and message.get("role") == "user":
                 return True
@@ -417,13 +426,18 @@ def _is_legacy(messages: list[Any]) -> bool:
     )
 
 
+def _is_of_others(value: object) -> bool:
+    """mini-swe-agent writes tool output in the user's name; Anthropic's requests may hold plain texts alone."""
+    return bool(sniff_mini(value) or sniff_messages(value))
+
+
 def _sniff_chat(value: object) -> str | None:
-    messages = [] if sniff_mini(value) else _list_of(value)  # there the scaffold writes tool output in the user's name
+    messages = [] if _is_of_others(value) else _list_of(value)
     return "messages with roles" if messages and not _is_legacy(messages) else None
 
 
 def _sniff_legacy(value: object) -> str | None:
-    is_chat = _is_legacy(_list_of(value)) and not sniff_mini(value)
+    is_chat = _is_legacy(_list_of(value)) and not _is_of_others(value)
     return "messages with roles and function_call" if is_chat else None
 
 
