@@ -823,7 +823,7 @@ def test_a_bare_list_that_begins_with_plain_text_is_known_by_all_its_messages():
         (responses, "openai_responses"),
         ([asks("q"), says("a")], "openai_chat"),
     ):
-        for data in (json.dumps(messages).encode(), lines(*messages)):
+        for data in (json.dumps(told).encode(), lines(*told)):
             assert read(data).format == format
     assert read(json.dumps(responses).encode()).pairs == [("f {}", "explicit_id", "r")]
     assert read(json.dumps(anthropic).encode()).pairs == [("f {}", "explicit_id", "r")]

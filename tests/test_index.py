@@ -18,8 +18,9 @@ from retrieval_cases import airline, desk, entry, exclusions, queries, query_of,
 from experiential_lab.records import IntegrityError, NoEvidence, StaleError, Unverifiable, UsageError, digest_of
 from experiential_lab.retrieval import index as index_module
 from experiential_lab.retrieval.index import build, load, replay, save, search
+from experiential_lab.retrieval.ranking import RankerConfig
 from experiential_lab.retrieval.receipts import Consumer, Query, verify, verify_durable
-from experiential_lab.retrieval.sparse import DEFAULT, Channel, RankerConfig
+from experiential_lab.retrieval.sparse import DEFAULT, Channel
 from experiential_lab.retrieval.views import Exclusion, Facts, View, boundary, snapshot_of
 from experiential_lab.store import Store
 

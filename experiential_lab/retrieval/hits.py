@@ -14,6 +14,7 @@ from typing import Any, overload
 import polars as pl
 
 from experiential_lab.evidence.secrets import masked
+from experiential_lab.records import FREE, Cost
 from experiential_lab.retrieval.receipts import (
     Consumer,
     Disposition,
@@ -46,8 +47,12 @@ _FRAME = {
 class Hits(Sequence[Hit]):
     """What one search gave back, best first, with its support and its receipt. It never changes."""
 
-    def __init__(self, receipt: RetrievalReceipt, entries: tuple[Entry, ...], support: Label, rule: Rule) -> None:
+    def __init__(
+        self, receipt: RetrievalReceipt, entries: tuple[Entry, ...], support: Label, rule: Rule, *, cost: Cost = FREE
+    ) -> None:
         self.receipt = receipt
+        self.cost = cost
+        """Of the retrieval: a query may be embedded by a provider."""
         self.entries = entries
         """The hit entries, in order of rank."""
         self.support = support

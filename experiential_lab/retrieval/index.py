@@ -30,7 +30,10 @@ from experiential_lab.records import (
     canonical_bytes,
     digest,
 )
+from experiential_lab.retrieval.dense import Vectors, npy_of, read_npy
+from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot, check_snapshot, local_embedder
 from experiential_lab.retrieval.hits import Hits
+from experiential_lab.retrieval.ranking import Dense, Fusion, RankerConfig, Ranking, ranking
 from experiential_lab.retrieval.receipts import SNIPPET, Hit, Query, RetrievalReceipt, seal, verify
 from experiential_lab.retrieval.sparse import (
     DEFAULT,
@@ -38,10 +41,8 @@ from experiential_lab.retrieval.sparse import (
     Postings,
     Ranked,
     Ranker,
-    RankerConfig,
     Statistics,
     order_of,
-    rank,
 )
 from experiential_lab.retrieval.support import Precedents
 from experiential_lab.retrieval.views import (
@@ -82,7 +83,7 @@ class IndexManifest(Record, kw_only=True):
     fit: int
     """How many entries, from the first, are fit."""
     config: RankerConfig
-    embedder: str | None = None
+    embedder: EmbedderSnapshot | None = None
     """None: no vectors."""
     inputs: tuple[tuple[str, str], ...]
     """((name, digest), ...) of the lineage table and the sources, sorted."""
@@ -96,6 +97,7 @@ class _Ground(NamedTuple):
     ranker: Ranker
     precedents: Precedents
     artifact: Artifact | None
+    dense: Dense | None
 
 
 class Index:
@@ -106,15 +108,17 @@ class Index:
         snapshot: Snapshot,
         ranker: Ranker,
         *,
-        inputs: tuple[tuple[str, str], ...] = (),
-        stored: bool = False,
+        dense: Dense | None = None,
+        fusion: Fusion = "sparse",
+        inputs: tuple[tuple[str, str], ...] | None = None,
     ) -> None:
         self.snapshot = snapshot
-        self.config = RankerConfig(channels=ranker.channels, recent_limit=RECENT_LIMIT)
-        self.inputs = inputs
+        self.config = _config(ranker.channels, fusion, dense.embedder.snapshot if dense else None)
+        self.inputs = inputs or ()
+        """((name, digest), ...) of what a loaded index was made of."""
         self.level: VerificationLevel = "index_verified"
-        self._stored = stored
-        self._whole = self._ground(snapshot, ranker)
+        self._stored = inputs is not None
+        self._whole = self._ground(snapshot, ranker, dense)
         self._lock = Lock()
         self._fit: _Ground | None = None
 
@@ -148,18 +152,28 @@ class Index:
             )
         return exclusion
 
-    def _ground(self, snapshot: Snapshot, ranker: Ranker) -> _Ground:
+    @property
+    def embedder(self) -> EmbedderSnapshot | None:
+        """The space of its vectors; None: it has none."""
+        return self._whole.dense.embedder.snapshot if self._whole.dense else None
+
+    def _ground(self, snapshot: Snapshot, ranker: Ranker, dense: Dense | None) -> _Ground:
         artifact = snapshot.artifact if self._stored else None
-        return _Ground(snapshot, ranker, Precedents(snapshot.entries), artifact)
+        return _Ground(snapshot, ranker, Precedents(snapshot.entries), artifact, dense)
 
     def _fit_ground(self) -> _Ground:
         """The fit prefix with postings of its own: a mask would cost every search what a cut costs once."""
         with self._lock:
             if self._fit is None:
                 fit = self.snapshot.fit
-                whole = fit is self.snapshot
-                self._fit = self._whole if whole else self._ground(fit, self._whole.ranker.prefix(len(fit.rows)))
+                self._fit = self._whole if fit is self.snapshot else self._prefix(fit)
             return self._fit
+
+    def _prefix(self, fit: Snapshot) -> _Ground:
+        dense = self._whole.dense
+        if dense:
+            dense = dense._replace(vectors=dense.vectors.prefix(len(fit.rows)))
+        return self._ground(fit, self._whole.ranker.prefix(len(fit.rows)), dense)
 
 
 class _Identity(Record, kw_only=True):
@@ -209,12 +223,13 @@ class IndexView:
         if not self.count:
             return Unverifiable(reason="empty view")
         query, act = _searched(query)
-        ranked = rank(self._statistics, {"action": act.text, "task": query.task or "", "recent": query.recent or ""}, k)
+        texts = {"action": act.text, "task": query.task or "", "recent": query.recent or ""}
+        ranked = ranking(self.config, self._statistics, self._ground.dense, texts, k)
         if ranked is None:
             return Unverifiable(reason="nothing indexable")
         return self._hits(query, act, k, ranked)
 
-    def _hits(self, query: Query, act: Act, k: int, ranked: list[Ranked]) -> Hits:
+    def _hits(self, query: Query, act: Act, k: int, ranked: Ranking) -> Hits:
         support = self._ground.precedents.support(act, self._statistics.keep, similar_words=self.config.similar_words)
         receipt = RetrievalReceipt(
             schema=1,
@@ -222,17 +237,17 @@ class IndexView:
             k=k,
             retriever=self.config,
             visibility=self.visibility,
-            results=tuple(self._hit(place, found, act) for place, found in enumerate(ranked, 1)),
+            results=tuple(self._hit(place, found, ranked.parts, act) for place, found in enumerate(ranked.hits, 1)),
             attributes=(("rule", support.rule), ("support", support.label)),
         )
-        entries = tuple(self._ground.snapshot.entries[found.row] for found in ranked)
-        return Hits(seal(receipt), entries, support.label, support.rule)
+        entries = tuple(self._ground.snapshot.entries[found.row] for found in ranked.hits)
+        return Hits(seal(receipt), entries, support.label, support.rule, cost=ranked.cost)
 
-    def _hit(self, place: int, found: Ranked, act: Act) -> Hit:
+    def _hit(self, place: int, found: Ranked, names: tuple[str, ...], act: Act) -> Hit:
         entry = self._ground.snapshot.entries[found.row]
         parts: dict[str, int] = {}
-        for channel, part in zip(self.config.channels, found.parts, strict=True):
-            parts[channel.field] = parts.get(channel.field, 0) + part
+        for name, part in zip(names, found.parts, strict=True):
+            parts[name] = parts.get(name, 0) + part
         return Hit(
             rank=place,
             position=found.row,
@@ -278,12 +293,24 @@ def search(view: IndexView, query: Query, k: int = 5) -> Hits | Unverifiable:
     return view.nearest(query, k)
 
 
-def build(view: View, *, channels: tuple[Channel, ...] = DEFAULT) -> Index:
+def build(
+    view: View,
+    *,
+    channels: tuple[Channel, ...] = DEFAULT,
+    embedder: Embedder | None = None,
+    fusion: Fusion = "sparse",
+) -> Index:
     """The index of the entries that `view` does not exclude. Invalidated rows stay in its snapshot, never visible.
+
+    With an `embedder` the index holds a vector of each action too; `fusion` says whether they rank.
 
     Raises:
         TypeError: `view` is anything but a View, or a view of rows whose entries were not read.
+        UsageError: vectors are to rank, and there is no embedder.
+        ProviderError: the embedder cannot be asked.
     """
+    if fusion != "sparse" and embedder is None:
+        raise UsageError(f"the ranker {fusion!r} needs vectors: name an embedder")
     if not isinstance(view, View):
         raise TypeError(f"an index is built from a View, got {type(view).__name__}")
     snapshot = view.snapshot.without({p for exclusion in view.excluded for p in view.snapshot.positions(exclusion)})
@@ -291,7 +318,17 @@ def build(view: View, *, channels: tuple[Channel, ...] = DEFAULT) -> Index:
         raise TypeError(f"an index is built from entries: {len(snapshot.rows)} rows, {len(snapshot.entries)} entries")
     keys = [dict(entry.key) for entry in snapshot.entries]
     texts = {channel.field: [key.get(channel.field, "") for key in keys] for channel in channels}
-    return Index(snapshot, Ranker.build(channels, texts, [row.entry_id for row in snapshot.rows]))
+    ranker = Ranker.build(channels, texts, [row.entry_id for row in snapshot.rows])
+    dense = None
+    if embedder:
+        matrix = embedder.embed([key.get("action", "") for key in keys])
+        dense = Dense(Vectors(matrix, ranker.order), embedder)
+    return Index(snapshot, ranker, dense=dense, fusion=fusion)
+
+
+def _config(channels: tuple[Channel, ...], fusion: Fusion, embedder: EmbedderSnapshot | None) -> RankerConfig:
+    ranks = embedder if fusion != "sparse" else None
+    return RankerConfig(channels=channels, fusion=fusion, embedder=ranks, recent_limit=RECENT_LIMIT)
 
 
 def save(index: Index, store: Store, inputs: Mapping[str, str]) -> str:
@@ -311,6 +348,7 @@ def save(index: Index, store: Store, inputs: Mapping[str, str]) -> str:
         entries=len(index.snapshot.rows),
         fit=len(index.snapshot.fit.rows),
         config=index.config,
+        embedder=index.embedder,
         inputs=tuple(sorted(inputs.items())),
         parts=parts,
     )
@@ -328,15 +366,21 @@ def _blobs(index: Index) -> dict[str, bytes]:
     for number, postings in enumerate(index._whole.ranker.postings):
         for name, dtype in _DTYPES.items():
             blobs[f"{number}.{name}"] = getattr(postings, name).astype(dtype).tobytes()
+    if dense := index._whole.dense:
+        blobs["vectors"] = npy_of(dense.vectors.matrix)
     return blobs
 
 
-def load(store: Store, digest: str) -> Index:
+def load(store: Store, digest: str, *, embedder: Embedder | None = None) -> Index:
     """The saved index: each part has its digest and length, and each row is what its entry gives.
 
+    `embedder` must be the one that made its vectors; one that runs here is found without being named.
+
     Raises:
-        IntegrityError: a part is missing, damaged, or not what another part says.
+        IntegrityError: a part is missing, damaged, or not what another part says; or its vectors lie in another space than
+            the embedder's.
         StaleError: it was made with another configuration, or other Unicode tables, than this version has.
+        UsageError: its vectors were made by a provider, and no embedder is given.
     """
     manifest = store.load(digest, "index", IndexManifest)
     _check_config(manifest.config)
@@ -351,7 +395,12 @@ def load(store: Store, digest: str) -> Index:
         for number in range(len(manifest.config.channels))
     ]
     ranker = Ranker(manifest.config.channels, postings, order_of([entry.entry_id for entry in snapshot.entries]))
-    return Index(snapshot, ranker, inputs=manifest.inputs, stored=True)
+    dense = None
+    if manifest.embedder:
+        embedder = embedder or local_embedder(manifest.embedder)
+        check_snapshot(manifest.embedder, embedder.snapshot)
+        dense = Dense(Vectors(read_npy(blobs["vectors"]), ranker.order), embedder)
+    return Index(snapshot, ranker, dense=dense, fusion=manifest.config.fusion, inputs=manifest.inputs)
 
 
 _ENTRIES = msgspec.json.Decoder(Entry)
@@ -365,7 +414,7 @@ def _part(store: Store, part: Part) -> bytes:
 
 
 def _check_config(config: RankerConfig) -> None:
-    ours = RankerConfig(channels=config.channels, recent_limit=RECENT_LIMIT)
+    ours = _config(config.channels, config.fusion, config.embedder)
     if config != ours:
         raise StaleError(f"the index was made with {config}, this version searches with {ours}: build it again")
 

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from experiential_lab.records import IntegrityError, Record, Unverifiable, UsageError, canonical_bytes, digest
-from experiential_lab.retrieval.sparse import RankerConfig
+from experiential_lab.retrieval.ranking import RankerConfig
 from experiential_lab.retrieval.views import (
     Act,
     Row,

@@ -19,7 +19,6 @@ At most 2**24 entries. Case folding follows this Python's Unicode tables; their 
 """
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
@@ -69,19 +68,6 @@ DEFAULT = (
     Channel(field="task", feature="word", weight=1, least=64),
     Channel(field="recent", feature="word", weight=1, least=64),
 )
-
-
-class RankerConfig(Record, kw_only=True):
-    """All that decides a result, beside the view and the query."""
-
-    ranker: str = "sparse"
-    version: int = 1
-    channels: tuple[Channel, ...] = DEFAULT
-    recent_limit: int
-    """Characters of `recent` that are searched, from its start."""
-    similar_words: str = "0.5"
-    """Token F1 from which a message counts as said in similar words (support label B)."""
-    unicode: str = unicodedata.unidata_version
 
 
 class Ranked(NamedTuple):
