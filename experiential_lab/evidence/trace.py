@@ -128,6 +128,8 @@ class Trace(Record, kw_only=True):
     """((kind of unit, count), ...) of leaf calls; None: unknown."""
     cost_nusd: int | None = None
     """Nano-dollars of leaf calls, as the source states them; None: unknown."""
+    usage_repeated: int = 0
+    """Parents and second views that state usage or cost which `usage` counts already: they were not added."""
     events: tuple[Event, ...]
 
 

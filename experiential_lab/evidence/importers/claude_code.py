@@ -1,6 +1,9 @@
-"""Claude Code sessions: JSON lines of `{uuid, parentUuid, sessionId, type, message}`.
+"""Claude Code sessions: JSON lines of `{uuid, parentUuid, sessionId, type, message}`, and exports that hold such lines.
 
-- Unit: a line. One trace a session; sub-agents (`isSidechain`) and edited branches are branches of it. A file that holds a
+- Unit: a line, or an export: an object with a list of lines (`loglines`, whose lines may lack ids), or such a list inside
+  lines or a list. In an export, what is no line is `unknown_role`, and a line that stands twice a `duplicate_view`. One that
+  names no session is one of its own.
+- One trace a session; sub-agents (`isSidechain`) and edited branches are branches of it. A file that holds a
   sub-agent alone is a trace of its own, in the lineage of its session.
 - One model message may be several lines with one `message.id`: they are one turn, and their usage counts once, the last. A
   block of it that is written twice is a `duplicate_view`.
@@ -18,12 +21,14 @@ import msgspec
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
-from experiential_lab.evidence.spans import Place, Text
+from experiential_lab.evidence.importers.parts import Part, parts_of
+from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Event, Imported, Trace
-from experiential_lab.records import SAFE_INTEGER, short_id
+from experiential_lab.records import SAFE_INTEGER, digest_of, short_id
 
 NAME = "claude_code"
 TALK = ("user", "assistant")
+EXPORTED = "loglines"  # where the web keeps the lines of a session, without ids
 HARNESS_OPENINGS = (
     "<command-name>",
     "<command-message>",
@@ -44,6 +49,7 @@ REFUSALS = (
     "The user doesn't want to take this action right now",
 )
 PLACEHOLDER = "(no content)"
+NO_LINE: dict[str, Any] = {"type": ""}
 CLEAR = "<command-name>/clear</command-name>"
 CALL_BLOCKS = ("tool_use", "server_tool_use", "mcp_tool_use")
 RESULT_BLOCKS = ("tool_result", "web_search_tool_result", "web_fetch_tool_result", "mcp_tool_result")
@@ -52,6 +58,10 @@ RESULT_BLOCKS = ("tool_result", "web_search_tool_result", "web_fetch_tool_result
 class _Line(NamedTuple):
     record: Framed
     value: dict[str, Any]
+    part: Part
+    """Where the line stands: the record itself, or an element of it."""
+    aside: str = ""
+    """Why it is none, or none of its own."""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -66,16 +76,20 @@ def _read(source: Source) -> Imported:
     seen: set[str] = set()
     current = ""
     for record in good:
-        value = record.value
-        uuid = declared_id(value.get("uuid")) if isinstance(value, dict) else None
-        if not isinstance(value, dict) or not isinstance(value.get("type"), str) or not _is_sound(value):
-            rejected.append(source.rejected(record, "unknown_shape"))
-        elif uuid in seen:
-            rejected.append(source.rejected(record, "duplicate_record"))
-        else:
+        lines = _lines(source, record)
+        if lines[0].part.pointer:
+            named = (declared_id(line.value.get("sessionId")) for line in lines)
+            current = next(filter(None, named), digest_of(record.raw))
+        for line in lines:
+            uuid = declared_id(line.value.get("uuid"))
+            if uuid in seen:
+                line = line._replace(value=NO_LINE, aside="duplicate_view" if line.part.pointer else "duplicate_record")
+            if line.aside and not line.part.pointer:
+                rejected.append(source.rejected(record, line.aside))
+                continue
             seen |= {uuid} if uuid else set()
-            current = declared_id(value.get("sessionId")) or current  # a line of metadata belongs to what it follows
-            sessions.setdefault(current, []).append(_Line(record, value))
+            current = declared_id(line.value.get("sessionId")) or current  # metadata belongs to what it follows
+            sessions.setdefault(current, []).append(line)
     if len(sessions) > 1 and "" in sessions:  # metadata before the first line that names a session
         first = next(key for key in sessions if key)
         sessions[first] = sessions.pop("") + sessions[first]
@@ -84,7 +98,36 @@ def _read(source: Source) -> Imported:
     return Imported(traces=traces, records=len(source.frames.records), rejected=tuple(rejected))
 
 
-def _is_sound(value: dict[str, Any]) -> bool:
+def _lines(source: Source, record: Framed) -> list[_Line]:
+    """The lines of one record: itself, or those that it holds."""
+    place, value, key = source.place(record), record.value, _held(record.value)
+    if key is None:
+        part = Part(place, record.raw, "")
+        return [_Line(record, value, part) if _is_sound(value) else _Line(record, NO_LINE, part, "unknown_shape")]
+    is_list = isinstance(value, list)
+    pointer = "" if is_list else "/" + key.replace("~", "~0").replace("/", "~1")
+    parts = parts_of(place, pointer, value if is_list else value[key])
+    return [
+        _Line(record, line, part) if _is_sound(line) else _Line(record, NO_LINE, part, "unknown_role")
+        for part, line in parts
+    ]
+
+
+def _held(value: object) -> str | None:
+    """The key of the lines that a record holds, empty where it is a list of them; None where it is a line, or unknown."""
+    if isinstance(value, list):
+        return "" if any(map(_is_named, value)) else None
+    if not isinstance(value, dict) or value.get("type") in TALK:
+        return None
+    for key, lines in value.items():
+        if isinstance(lines, list) and any(map(_fits_line if key == EXPORTED else _is_named, lines)):
+            return str(key)
+    return None
+
+
+def _is_sound(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        return False
     return value["type"] not in TALK or isinstance(value.get("message"), dict)
 
 
@@ -146,7 +189,9 @@ class _Session:
     def _line(self, line: _Line) -> list[Event]:
         value = line.value
         branch = self._branch(value)
-        build = _Builder(self.source.place(line.record), branch, value.get("timestamp"))
+        if line.aside:
+            return [line.part.event("control", line.part.whole, turn=branch.turn, branch=branch.name, aside=line.aside)]
+        build = _Builder(line.part, branch, value.get("timestamp"))
         if value["type"] not in TALK:
             if value.get("subtype") == "compact_boundary":
                 return [build.event("boundary", build.record)]
@@ -230,7 +275,11 @@ class _Session:
         value, content = line.value, line.message.get("content")
         build.branch.in_turn = False
         if value.get("isCompactSummary") is True:
-            return [build.event("control", build.content(content), aside="compaction_summary")]
+            compacted = build.place.value(True, "/isCompactSummary")  # an export has no line that says so before
+            return [
+                build.event("boundary", compacted),
+                build.event("control", build.content(content), aside="compaction_summary"),
+            ]
         if not content:
             return [build.event("control", build.record, aside="harness_text")]
         if not _is_mixed(content):
@@ -265,8 +314,9 @@ class _Session:
 class _Builder:
     """Makes the events of one line."""
 
-    def __init__(self, place: Place, branch: _Branch, at: Any) -> None:
-        self.place, self.branch = place, branch
+    def __init__(self, part: Part, branch: _Branch, at: Any) -> None:
+        self.part, self.branch = part, branch
+        self.place = part.place._replace(raw=part.raw)  # pointers go into the line
         self.at = at if isinstance(at, str) else None
 
     @property
@@ -332,11 +382,12 @@ class _Builder:
         )
 
     def event(self, kind: Any, at: Text, *, text: str | None = None, **more: Any) -> Event:
+        inside = at._replace(pointer=self.part.pointer + at.pointer)
         return Event(
             kind=kind,
             turn=self.branch.turn,
             branch=self.branch.name,
-            span=self.place.span(at) if at.pointer else self.place.whole(),
+            span=self.part.place.span(inside) if inside.pointer else self.place.whole(),
             text=at.text if text is None else text,
             at=self.at,
             **more,
@@ -382,7 +433,8 @@ def _usage(lines: list[_Line]) -> tuple[tuple[str, int], ...] | None:
         message = line.message
         if line.value["type"] != "assistant" or message.get("model") == "<synthetic>":
             continue
-        key = f"{message.get('id') or line.record.number}/{line.value.get('requestId')}"
+        own = f"{line.record.number}{line.part.pointer}"
+        key = f"{message.get('id') or own}/{line.value.get('requestId')}"
         last[key] = message.get("usage") or last.get(key)
     totals: dict[str, int] = {}
     for usage in last.values():
@@ -397,12 +449,22 @@ def _usage(lines: list[_Line]) -> tuple[tuple[str, int], ...] | None:
 
 
 def _sniff(value: object) -> str | None:
-    fits = isinstance(value, dict) and {"uuid", "sessionId"} <= value.keys() and value.get("type") in TALK
-    return "lines with uuid, sessionId and type" if fits and isinstance(value, dict) and "message" in value else None
+    if _is_named(value):
+        return "lines with uuid, sessionId and type"
+    return "an export that holds lines with type and message" if _held(value) is not None else None
+
+
+def _is_named(value: object) -> bool:
+    """Whether a value is a line as the log of a session has it."""
+    return isinstance(value, dict) and {"uuid", "sessionId", "message"} <= value.keys() and value.get("type") in TALK
+
+
+def _fits_line(value: object) -> bool:
+    return isinstance(value, dict) and value.get("type") in TALK and isinstance(value.get("message"), dict)
 
 
 def _fits(value: object) -> bool:
-    return isinstance(value, dict) and value.get("type") in TALK and isinstance(value.get("message"), dict)
+    return _fits_line(value) or _held(value) is not None
 
 
 FORMATS = (Format(NAME, _sniff, _fits, _read),)

@@ -1,11 +1,12 @@
 """What an importer is: a name, a sniff rule, and a reader of framed records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from experiential_lab.evidence.framing import Framed, Frames
 from experiential_lab.evidence.spans import Place
-from experiential_lab.evidence.trace import Imported, Rejected
+from experiential_lab.evidence.trace import Event, Imported, Rejected, Trace
+from experiential_lab.records import short_id
 
 EXCERPT = 120  # code points of a text that a report shows
 
@@ -67,3 +68,36 @@ class Format(NamedTuple):
     fits: Callable[[object], bool]
     """Whether a reader told to can read this value."""
     read: Callable[[Source], Imported]
+
+
+def read_each(source: Source, trace_of: Callable[[Source, Framed], Trace | None]) -> Imported:
+    """One trace a record; a record that makes none, or an empty one, has an unknown shape."""
+    good, rejected = source.readable()
+    traces = []
+    for record in good:
+        trace = trace_of(source, record)
+        if trace is None or not trace.events:
+            rejected.append(source.rejected(record, "unknown_shape"))
+        else:
+            traces.append(trace)
+    rejected.sort(key=lambda each: each.record)
+    return Imported(traces=tuple(traces), records=len(source.frames.records), rejected=tuple(rejected))
+
+
+def request_of(events: Iterable[Event]) -> str | None:
+    """The first request that the agent could see."""
+    return next((event.text for event in events if event.kind in ("task", "user") and not event.branch), None)
+
+
+def context_of(events: Iterable[Event]) -> str | None:
+    """What was visible before the first action."""
+    seen = (event.text for event in events if event.kind == "context" and not event.aside and not event.branch)
+    return "\n\n".join(filter(None, seen)) or None
+
+
+def task_keys(source: Source, task_id: str | None, *said: str | None) -> tuple[str, ...]:
+    """The lineage key of a task with an id; its corpus is the first text that is known of it, else the file."""
+    if task_id is None:
+        return ()
+    text = next(filter(None, said), None)
+    return (f"task:{short_id(text) if text else source.digest[7:23]}:{task_id}",)
