@@ -1,4 +1,4 @@
-"""What the tests of agent scaffolds share: every format at once, the numbers that are pinned, and seeded damage."""
+"""What the tests of files with one tree a record share: the numbers that are pinned, and seeded damage."""
 
 import json
 import random
@@ -8,15 +8,10 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-import pytest
 from evidence_cases import Read, check_spans, check_sums, read
 
-from experiential_lab.evidence import importers
-from experiential_lab.evidence.importers import atif, openhands, swe_agent
-from experiential_lab.evidence.importers.format import Format
 from experiential_lab.records import LabError
 
-FORMATS = (*atif.FORMATS, *swe_agent.FORMATS, *openhands.FORMATS)
 ODD: tuple[Any, ...] = (None, "", 0, -1, 1.5, True, [], {}, "x", ["x"], [None], {"x": 1}, float("nan"), "7", 2**60)
 
 
@@ -41,18 +36,6 @@ def numbers_of(found: Read) -> Numbers:
         found.aside,
         dict(Counter(reason for _, reason in found.rejected)),
     )
-
-
-def know_scaffolds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `choose` know these formats beside all others; what mini-swe-agent wrote is no chat."""
-    known = {each.name: each for each in (*importers.formats(), *FORMATS)}
-    for name in ("openai_chat", "openai_chat_legacy"):
-        known[name] = _but_mini(known[name])
-    monkeypatch.setattr(importers, "formats", lambda: tuple(known.values()))
-
-
-def _but_mini(format: Format) -> Format:
-    return format._replace(sniff=lambda value: None if swe_agent.sniff_mini(value) else format.sniff(value))
 
 
 def check_damage(data: bytes, name: str, *, count: int, seed: int = 3) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from evidence_cases import DATA, Read, check_spans, check_sums, lines, read, said
-from scaffold_cases import Numbers, check_damage, know_scaffolds, numbers_of
+from scaffold_cases import Numbers, check_damage, numbers_of
 
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose
-from experiential_lab.evidence.importers.atif import FORMATS, nano_dollars, summed
+from experiential_lab.evidence.importers.atif import FORMATS
+from experiential_lab.evidence.importers.usage import nano_dollars, pooled, summed
 
 # By hand: "terminus_2" has a user step, 3 agent steps with one result each and no id, and a hand-off whose result only
 # refers to sub-agents. Its continuation has 4 copied steps and 4 agent steps with one result each and no id. "openhands"
@@ -25,11 +26,6 @@ SAMPLES = {
         1, 1, {"structural": 3}, {}, {"harness_text": 1}, {}
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def every_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_scaffolds(monkeypatch)
 
 
 def document(*steps: object, **more: object) -> dict[str, Any]:
@@ -253,7 +249,9 @@ def test_sums_are_exact_and_unknown_without_a_count():
     assert nano_dollars([0.1, 0.2]) == 300_000_000
     assert nano_dollars([]) is nano_dollars([0.1, None]) is nano_dollars([float("nan")]) is nano_dollars([True]) is None
     assert summed([{"a": 1, "b": 2}, {"a": 1}]) == (("a", 2),)
-    assert summed([]) is summed([{"a": 1}, None]) is summed([{"a": -1}]) is None
+    assert summed([]) is summed([{"a": 1}, None]) is summed([{"a": -1}]) is summed([{"a": 2**53}]) is None
+    assert pooled([(("a", 1),), (("a", 2), ("b", 1))]) == (("a", 3), ("b", 1), ("model_messages", 2))
+    assert pooled([]) is pooled([(("a", 1),), None]) is None
 
 
 def test_numbers_that_json_does_not_know_cost_nothing_else():

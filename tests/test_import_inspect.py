@@ -2,53 +2,34 @@
 
 import io
 import json
+import os
 import random
+import subprocess
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from evidence_cases import DATA, Read, check_ledger, lines, read, said
+from evidence_cases import DATA, Read, check_sums, lines, read, said
+from scaffold_cases import check_damage, mutants
 
-from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
-from experiential_lab.evidence.importers import choose, inspect_logs, tau2
-from experiential_lab.evidence.importers.format import Format
+from experiential_lab.evidence.importers import choose, inspect_logs
 from experiential_lab.evidence.spans import files_of, open_span
-from experiential_lab.evidence.trace import RECORD_REASONS
+from experiential_lab.evidence.trace import Trace
 from experiential_lab.records import LabError, TraceFormatError
 
 FIXTURE, ARCHIVE = DATA / "inspect_json.json", DATA / "inspect_eval.eval"
-ODD: tuple[Any, ...] = (None, "", 0, -1, 1.5, True, [], {}, "x", ["x"], [None], {"x": 1}, float("nan"), "7", 2**60)
-
-
-def all_formats(known: tuple[Format, ...]) -> Callable[[], tuple[Format, ...]]:
-    """Every registered format and those of this family."""
-    every = {each.name: each for each in (*known, *inspect_logs.FORMATS, *tau2.FORMATS)}
-    return lambda: tuple(every.values())
-
-
-@pytest.fixture(autouse=True, scope="module")
-def known() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importers, "formats", all_formats(importers.formats()))
-        yield
 
 
 def check(found: Read) -> int:
     """Laws 4 and 5, and every span opens; members of an archive are files of their own. The number of events."""
-    files = dict(files_of(found.data))
+    check_sums(found)
+    files = dict(files_of(found.data))  # unpacked once
     events = [event for trace in found.imported.traces for event in trace.events]
-    used = {(event.span.member, event.span.offset, event.span.size) for event in events}
-    assert len(used) + len(found.imported.rejected) == found.imported.records
-    assert {each.reason for each in found.imported.rejected} <= set(RECORD_REASONS)
-    for trace, ledger in zip(found.imported.traces, found.ledgers, strict=True):
-        check_ledger(trace, ledger)
     for event in events:
         opened = open_span(files[event.span.member], event.span)
         assert opened == event.text or (not event.text and event.span.end)
@@ -245,6 +226,94 @@ def test_no_other_real_file_or_case_looks_like_a_log(shared: Path):
         except TraceFormatError:
             continue
         assert not any(each.sniff(value) for each in inspect_logs.FORMATS for value in values), path.name
+
+
+# A second opinion: inspect_ai reads the same logs, and what it says is what we say
+
+ORACLE = Path(os.environ.get("EXPERIENTIAL_LAB_ORACLE", DATA.parent.parent / ".venv-oracle" / "bin" / "python"))
+
+
+def oracle(*arguments: str) -> dict[str, Any]:
+    """{log: samples, or None} as inspect_ai reads them, in an environment of its own."""
+    if os.environ.get("EXPERIENTIAL_LAB_DEEP") != "1":
+        pytest.skip("reads the logs again with inspect_ai; make deep does it")
+    if not ORACLE.exists():
+        pytest.skip(f"needs inspect_ai in an environment of its own, and {ORACLE} is none; make deep makes it")
+    script = str(Path(__file__).parent / "inspect_oracle.py")
+    done = subprocess.run([ORACLE, script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def told(sample: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What a sample holds according to inspect_ai, block by block."""
+    found: list[tuple[Any, ...]] = []
+    for each in sample["messages"]:
+        texts = [text for kind, text in each["content"] if kind == "text"]
+        if each["role"] == "tool":
+            found.append(("tool", each["answers"], "\n".join(texts) or each["error"] or ""))
+            continue
+        speaker = "assistant" if each["role"] == "assistant" and not each["is_given"] else "others"
+        is_plain = speaker == "others" or len(texts) == len(each["content"])
+        blocks = [("text", "\n".join(texts))] if is_plain else each["content"]
+        found += [(speaker if kind == "text" else kind, text) for kind, text in blocks if text]
+        found += [("call", *made) for made in each["calls"]]
+    return found
+
+
+def heard(trace: Trace) -> list[tuple[Any, ...]]:
+    """What we read of the messages of a sample, block by block."""
+    found: list[tuple[Any, ...]] = []
+    for event in trace.events:
+        pointer = event.span.pointers[0] if event.span.pointers else ""
+        is_attached = "/attachments/" in pointer and event.kind != "control"
+        if "/messages/" not in pointer and not is_attached:
+            continue  # a view of the conversation, and what stands beside it
+        match event.kind:
+            case "call":
+                found.append(("call", event.call_id, event.tool, json.loads(event.text or "{}")))
+            case "result":
+                found.append(("tool", event.call_id, event.text))
+            case kind if event.text:
+                found.append(({"text": "assistant", "reasoning": kind}.get(kind, "others"), event.text))
+    return found
+
+
+def check_against_oracle(logs: dict[str, Any]) -> int:
+    """The number of blocks on which both agree; they agree on all, on the samples, and on what was used."""
+    blocks = 0
+    for path, samples in logs.items():
+        traces: tuple[Trace, ...] = ()
+        with suppress(TraceFormatError):
+            traces = read(Path(path).read_bytes()).imported.traces
+        assert len(traces) == len(samples or ()), path
+        by_name = {trace.name: trace for trace in traces}
+        for sample in samples or ():
+            trace = by_name[f"sample {sample['id']}, epoch {sample['epoch']}"]
+            assert heard(trace) == told(sample) or not sample["messages"], path  # else the events are all that there is
+            used: Counter[str] = Counter()
+            for each in sample["usage"]:  # where it states none, we add up the model calls
+                used.update({kind: count for kind, count in each.items() if kind != "total_cost"})
+            assert trace.usage == tuple(sorted(used.items())) or not used, path
+            blocks += len(told(sample))
+    return blocks
+
+
+def test_inspect_ai_reads_the_same_messages_calls_results_and_usage_in_all_real_logs(shared: Path):
+    files = [str(path) for path in sorted((shared / "samples" / "inspect-ai").iterdir())]
+    found = oracle(*files)
+    assert sum(samples is not None for samples in found.values()) == 17  # the other nine are no logs to it either
+    assert check_against_oracle(found) > 2 * 220
+
+
+def test_inspect_ai_reads_the_same_in_logs_with_calls_that_it_has_just_written(tmp_path: Path):
+    found = oracle("--make", str(tmp_path), str(FIXTURE), str(ARCHIVE))
+    assert len(found) == 4
+    assert check_against_oracle(found) > 0
+    calls = [said for samples in found.values() for each in samples for said in told(each) if said[0] == "call"]
+    assert len(calls) == 2 * 3 + 2 * (3 + 3)  # three in each log just written; three in each epoch of our own sample
 
 
 # The project's own log
@@ -621,6 +690,17 @@ def test_usage_is_the_sum_over_the_models_or_over_the_calls_and_never_both():
     assert usage() == (None, None)
 
 
+def test_the_calls_that_a_sample_sums_up_are_not_added_to_its_sum_and_are_reported():
+    used = model(says("a", id="a"), given("q"))
+    used["output"]["usage"] = {"input_tokens": 2}
+    counts = {"m": {"input_tokens": 2}}
+    for more, repeated in (({"model_usage": counts, "events": [used]}, 1), ({"events": [used]}, 0)):
+        (trace,) = talk(given("q"), says("a", id="a"), **more).imported.traces
+        assert (trace.usage, trace.usage_repeated) == ((("input_tokens", 2),), repeated)
+    (trace,) = talk(given("q"), says("a", id="a"), model_usage=counts).imported.traces
+    assert (trace.usage, trace.usage_repeated) == ((("input_tokens", 2),), 0)
+
+
 # Identity
 
 
@@ -748,41 +828,6 @@ def test_a_chat_is_no_log_even_if_it_is_called_one():
 # Damage
 
 
-def mutants(value: Any, rng: random.Random) -> bytes:
-    """A copy of a parsed file with one to three faults in its tree, or a cut in its bytes."""
-    value = deepcopy(value)
-    for _ in range(rng.randint(1, 3)):
-        holder: Any = value
-        for _ in range(rng.randint(1, 9)):
-            inside = list(holder.values()) if isinstance(holder, dict) else holder
-            deeper = [each for each in inside if isinstance(each, dict | list) and each]
-            if not deeper:
-                break
-            holder = rng.choice(deeper)
-        key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
-        match rng.randint(0, 3):
-            case 0:
-                del holder[key]
-            case 1 if isinstance(holder, list):
-                rng.shuffle(holder)
-            case 2 if isinstance(holder, list):
-                holder.append(deepcopy(holder[key]))
-            case _:
-                holder[key] = deepcopy(rng.choice(ODD))
-    data = json.dumps(value, indent=rng.choice((None, 1))).encode()
-    return data[: rng.randint(1, len(data))] if rng.random() < 0.05 else data
-
-
-def check_damage(data: bytes, name: str, *, count: int) -> None:
-    """Whatever is done to a file, the sums hold and every span opens, or it is refused in words; most of it is still read."""
-    rng, still_read, value = random.Random(3), 0, json.loads(data, parse_constant=lambda _: 0)
-    for _ in range(count):
-        with suppress(LabError):
-            check(read(mutants(value, rng), name))
-            still_read += 1
-    assert 2 * still_read > count
-
-
 def test_whatever_is_done_to_a_log_the_sums_hold():
     check_damage(FIXTURE.read_bytes(), "inspect_json", count=300)
 
@@ -790,10 +835,10 @@ def test_whatever_is_done_to_a_log_the_sums_hold():
 def test_whatever_is_done_to_an_archive_the_sums_hold():
     rng = random.Random(5)
     members = dict(files_of(ARCHIVE.read_bytes()))
-    for _ in range(200):
+    for seed in range(200):
         hurt: dict[str, object] = {name: data.decode() for name, data in members.items()}
         name = rng.choice(list(hurt))
-        hurt[name] = mutants(json.loads(members[name]), rng).decode()
+        hurt[name] = next(mutants(members[name], count=1, seed=seed)).decode()
         with suppress(LabError):
             check(read(packed(dict(rng.sample(list(hurt.items()), len(hurt)))), "inspect_eval"))
 

@@ -459,6 +459,27 @@ def test_usage_and_cost_are_those_of_leaf_generations():
     outer = says(1, {"prompt": ASK}, "It is 3C", usageDetails={"input": 9}, costDetails={"total": 7})
     (trace,) = seen(outer, says(2, [USER], "It is 3C", parentObservationId="o1", **spent)).imported.traces
     assert (dict(trace.usage or ()), trace.cost_nusd) == ({"input": 3, "output": 2, "model_messages": 1}, 12_000)
+    assert trace.usage_repeated == 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_parents_of_a_real_file_that_state_usage_again_are_counted(shared: Path, name: str):
+    # read by hand: two `OpenAIChat.invoke` around `chat`; `invoke_agent` around two `chat`; `generateText` around `doGenerate`
+    right = {"agno-2025-06-11": 2, "microsoft-agent-2025-12-17": 1, "vercel-aisdk-2025-11-17": 1}
+    (trace,) = read((shared / "samples" / "langfuse" / f"{name}.trace.json").read_bytes()).imported.traces
+    assert trace.usage_repeated == right.get(name, 0)
+
+
+def test_an_agent_that_states_the_usage_of_its_generations_again_is_reported_and_not_added():
+    agent = observation(0, "AGENT", input=ASK, output="It is 3C", usageDetails={"input": 7})
+    calls = [
+        says(1, [USER], CALL, parentObservationId="o0", usageDetails={"input": 3}),
+        says(3, [USER, CALL, RESULT], ANSWER, parentObservationId="o0", usageDetails={"input": 4}),
+    ]
+    (trace,) = seen(agent, calls[0], tool(2, "3C", "k1", parentObservationId="o0"), calls[1]).imported.traces
+    assert (dict(trace.usage or ())["input"], trace.usage_repeated) == (7, 1)
+    (trace,) = seen(agent | {"usageDetails": {}}, *calls).imported.traces
+    assert (dict(trace.usage or ())["input"], trace.usage_repeated) == (7, 0)
 
 
 def test_a_transcript_inside_a_structured_generation_is_no_second_call_but_its_usage_is_the_leafs():

@@ -148,6 +148,7 @@ def test_a_thread_of_two_traces_in_no_order_is_one_conversation():
     assert found.aside == {"duplicate_view": 6, "replayed_history": 6}
     assert dict(trace.usage or ()) == {"input_tokens": 86, "output_tokens": 22, "model_messages": 3}
     assert trace.cost_nusd == 60_000  # the chain's own total repeats its children
+    assert trace.usage_repeated == 1
 
 
 def test_what_was_posted_and_what_was_patched_is_one_run():
@@ -237,6 +238,10 @@ def test_usage_and_cost_are_those_of_calls_without_calls_inside():
     outer = model(1, [HUMAN], ANSWER, extra=spent(input_tokens=30), total_cost=5)
     (trace,) = seen(outer, inner).imported.traces
     assert (dict(trace.usage or ()), trace.cost_nusd) == ({"input_tokens": 3, "model_messages": 1}, 12_500)
+    assert trace.usage_repeated == 1
+    root = run(0, "chain", {}, {}, id="a", parent_run_id=None, prompt_tokens=3, completion_tokens=0, total_tokens=3)
+    (trace,) = seen(root, outer, inner).imported.traces
+    assert (dict(trace.usage or ()), trace.usage_repeated) == ({"input_tokens": 3, "model_messages": 1}, 2)
     (trace,) = seen(outer, inner, model(3, [HUMAN, ANSWER], ANSWER)).imported.traces
     assert (trace.usage, trace.cost_nusd) == (None, None)
 

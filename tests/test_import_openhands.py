@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from evidence_cases import DATA, Read, check_spans, check_sums, lines, read, said
-from scaffold_cases import Numbers, check_damage, know_scaffolds, numbers_of
+from scaffold_cases import Numbers, check_damage, numbers_of
 
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose
@@ -30,11 +30,6 @@ SAMPLES = {
         3, 3, {"explicit_id": 22 + 32 + 49}, {"unanswered_call": 2}, {"harness_text": 3, "orphan_result": 2}, {}
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def every_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_scaffolds(monkeypatch)
 
 
 def event(number: object, source: str, **more: object) -> dict[str, Any]:

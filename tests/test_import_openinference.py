@@ -248,6 +248,7 @@ def test_an_agents_span_repeats_what_its_children_say():
     assert found.pairs == PAIRED
     assert found.imported.traces[0].usage == (("input_tokens", 21), ("model_messages", 2))
     assert found.imported.traces[0].cost_nusd == 10**9
+    assert found.imported.traces[0].usage_repeated == 1
     assert found.aside["duplicate_view"] == 2
 
 

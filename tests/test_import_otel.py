@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from evidence_cases import DATA, Read, lines, read
 from span_cases import (
@@ -22,6 +23,7 @@ from span_cases import (
     log,
     logs,
     otlp,
+    pairs,
     response,
     says,
     seen,
@@ -32,13 +34,14 @@ from span_cases import (
     value,
 )
 
+from experiential_lab.evidence.corpus import import_files
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import openinference, otel
 from experiential_lab.evidence.importers.dialects import Node
 from experiential_lab.evidence.importers.format import Source
-from experiential_lab.evidence.importers.span_records import moment, span_id_of
+from experiential_lab.evidence.importers.span_records import DETAILS, moment, span_id_of
 from experiential_lab.evidence.spans import Place
-from experiential_lab.evidence.trace import STEP_REASONS
+from experiential_lab.evidence.trace import STEP_REASONS, Trace
 from experiential_lab.evidence.transitions import ledger_of
 from experiential_lab.records import TraceFormatError
 
@@ -546,6 +549,45 @@ def test_an_agents_span_repeats_its_model_calls_and_adds_neither_steps_nor_usage
     assert found.aside == {"duplicate_view": 2, "replayed_history": 3}
 
 
+def test_a_parent_that_repeats_the_usage_of_its_children_is_not_added_and_is_reported():
+    used = {"gen_ai.usage.input_tokens": 10}
+    calls = [
+        chat(4, [ASK], [CALLS], used, **parent(3)),
+        chat(5, [ASK, CALLS, RESULTS], [ANSWER], used, **parent(3)),
+    ]
+    agent = span(1, "invoke_agent", {"gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 20})
+    told = chat(1, [ASK], [ANSWER], {"gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 20})
+    around = tool(2, "scout", None, "3C", **parent(1))
+    around["attributes"] += pairs({"gen_ai.usage.input_tokens": 20})
+    between = span(3, "step", used, **parent(2))  # whatever it states of its own, its children are counted
+    for outer, inner, repeated in (
+        (agent, [], 1),
+        (told, [], 1),
+        (agent, [around, between], 3),
+        (span(1, "step"), [], 0),
+    ):
+        above = inner[-1]["spanId"] if inner else outer["spanId"]
+        (trace,) = seen(outer, *inner, *(each | {"parentSpanId": above} for each in calls)).imported.traces
+        assert trace.usage == (("input_tokens", 20), ("model_messages", 2))
+        assert trace.usage_repeated == repeated
+        assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
+
+
+def test_usage_that_nothing_below_states_and_usage_beside_the_calls_repeat_nothing():
+    agent = span(1, "invoke_agent", {"gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 20})
+    (trace,) = seen(agent, chat(2, [asks("q")], [says("a")], **parent(1))).imported.traces
+    assert (trace.usage, trace.usage_repeated) == (None, 0)
+    beside = span(3, "embed", {"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 7})
+    (trace,) = seen(chat(2, [asks("q")], [says("a")], {"gen_ai.usage.input_tokens": 5}), beside).imported.traces
+    assert (dict(trace.usage or ())["input_tokens"], trace.usage_repeated) == (5, 0)
+
+
+def test_usage_of_a_second_view_of_one_response_is_reported_too():
+    used = {"gen_ai.response.id": "r1", "gen_ai.usage.input_tokens": 5}
+    (trace,) = seen(chat(1, [asks("q")], [says("a")], used), chat(2, [asks("q")], [says("a")], used)).imported.traces
+    assert (trace.usage, trace.usage_repeated) == ((("input_tokens", 5), ("model_messages", 1)), 1)
+
+
 def test_an_agents_span_alone_is_the_evidence_that_there_is():
     work = {"gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 30}
     found = seen(chat(1, [ASK, CALLS, RESULTS], [ANSWER], work))
@@ -715,6 +757,174 @@ def test_a_log_record_that_is_no_message_is_set_aside():
     assert found.aside == {"harness_text": 2}
 
 
+# Log records in a file of their own
+
+TOLD = [
+    *((1, *each) for each in EVENTS[:2]),
+    (1, "gen_ai.choice", {"index": 0, "finish_reason": "tool_calls", "message": EVENTS[2][1]}),
+    *((2, *each) for each in EVENTS),
+]
+
+
+def a_line(number: int, name: str, body: Any, **more: Any) -> dict[str, Any]:
+    """A log record of a model call, with the attribute that all of them have."""
+    return log(number, name, body, attributes=pairs({"gen_ai.system": "m"} | more.pop("given", {}))) | more
+
+
+def printed(number: int, name: str, body: Any, **more: Any) -> dict[str, Any]:
+    """A log record as the Python SDK prints it."""
+    about = {"severity_number": 9, "timestamp": f"2026-05-01T10:00:0{number}Z", "trace_flags": 1, "resource": {}}
+    ids = {"trace_id": f"0x{TRACE}", "span_id": f"0x{number:016x}"}
+    return {"body": body, "attributes": {"gen_ai.system": "m"}} | about | ids | more
+
+
+WAYS: dict[str, Any] = {
+    "a batch": lambda number, name, body: logs(a_line(number, name, body)),
+    "bare": a_line,
+    "named by an attribute": lambda number, name, body: a_line(
+        number, "", body, given={"event.name": name}, eventName=None
+    ),
+    "named in the body": lambda number, name, body: a_line(number, "", {"event.name": name} | body),
+    "named by the body, told in attributes": lambda number, name, body: a_line(number, "", name, given=body),
+    "named by nothing but its role": lambda number, name, body: a_line(
+        number, "", body if "message" in body else {"role": name.split(".")[1]} | body
+    ),
+    "python, named by an attribute": lambda number, name, body: printed(
+        number, name, body, attributes={"event.name": name}
+    ),
+    "python, with a name": lambda number, name, body: printed(number, name, body, event_name=name),
+    "javascript": lambda number, name, body: {
+        "timestamp": 1_777_629_600_000_000 + number,
+        "traceId": TRACE,
+        "spanId": f"{number:016x}",
+        "severityNumber": 9,
+        "body": body,
+        "attributes": {"event.name": name},
+    },
+    "body as text": lambda number, name, body: a_line(number, name, json.dumps(body)),
+    "without a span": lambda number, name, body: a_line(number, name, body, spanId=""),
+    "without a trace, in a conversation": lambda number, name, body: a_line(
+        number, name, body, traceId="", spanId="", given={"gen_ai.conversation.id": "c"}
+    ),
+    "under the span of an agent": lambda number, name, body: a_line(
+        1, name, body, timeUnixNano=str(SECOND + number * 10**9)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_of_log_records_alone_gives_the_conversation(way: str):
+    records = [WAYS[way](*each) for each in TOLD]
+    found = checked(lines(*records))
+    assert (found.format, found.pairs, found.rejected) == ("otlp_genai", EVENT_PAIRS, [])
+    (trace,) = found.imported.traces
+    assert (trace.context, trace.task) == ("Be kind", "Weather?")
+    assert found.outcomes == ["explicit_id", "terminal_no_observation"]
+    assert found.aside == {"replayed_history": 3}
+    assert branches(found) == {""}
+
+
+def test_log_records_are_put_in_the_order_of_their_times():
+    records = [a_line(*each, timeUnixNano=str(SECOND + at)) for at, each in enumerate(TOLD)]
+    assert checked(lines(*reversed(records))).pairs == EVENT_PAIRS
+
+
+def test_a_log_record_without_a_time_has_the_one_at_which_it_was_observed():
+    seen_at = [
+        a_line(*each, timeUnixNano="0", observedTimeUnixNano=str(SECOND + each[0] * 10**9 + at))
+        for at, each in enumerate(TOLD)
+    ]
+    found = checked(lines(*seen_at))
+    assert found.pairs == EVENT_PAIRS
+    ends = [event.at for event in found.imported.traces[0].events if event.kind == "text"]
+    assert ends == ["2023-11-14T22:13:22.000000007Z"]  # of its own record, the last of its call
+
+
+def test_a_log_record_that_was_sent_again_counts_once():
+    batch = [log(*each) for each in TOLD]
+    found = checked(lines(logs(*batch[:3]), logs(*batch[:3]), logs(*batch[2:])))
+    assert found.pairs == EVENT_PAIRS
+    assert found.rejected == [(2, "duplicate_record")]
+    assert found.aside == {"replayed_history": 3, "duplicate_view": 1}
+    assert checked(lines(logs(*batch), logs(batch[0]))).rejected == [(2, "duplicate_span")]
+
+
+def test_lines_of_an_applications_own_log_beside_the_messages_are_set_aside():
+    other = {"body": {"stringValue": "GET /"}, "severityText": "INFO", "timeUnixNano": str(SECOND), "attributes": []}
+    found = checked(lines(other | {"traceId": TRACE, "spanId": ""}, *(a_line(*each) for each in TOLD)))
+    assert found.pairs == EVENT_PAIRS
+    assert found.aside == {"replayed_history": 3, "harness_text": 1}
+
+
+def test_the_events_of_a_tools_own_span_are_no_answer_of_a_model():
+    ran = [
+        a_line(3, "gen_ai.tool.message", {"role": "tool", "content": '{"city": "Oslo"}', "id": "k"}),
+        a_line(3, "gen_ai.choice", {"message": "3C", "id": "k"}),
+    ]
+    found = checked(lines(*(a_line(*each) for each in TOLD[:3]), *ran))
+    assert (found.pairs, found.outcomes) == (EVENT_PAIRS, ["explicit_id"])
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_a_verdict_on_an_answer_ends_no_model_call(*, is_beside: bool):
+    verdict = a_line(1, "gen_ai.evaluation.result", {"score": 1})
+    told = [*(a_line(*each) for each in TOLD[:3]), verdict, *(a_line(*each) for each in TOLD[3:])]
+    spans = [otlp(*(span(at, "chat m", {"gen_ai.operation.name": "chat"}) for at in (1, 2)))] if is_beside else []
+    found = checked(lines(*spans, *told))
+    assert found.pairs == EVENT_PAIRS
+    assert found.aside == {"replayed_history": 3, "harness_text": 2 if is_beside else 1}
+
+
+def test_an_id_inside_a_result_is_no_id_of_its_call():
+    gave = tool(2, "weather", None, None)
+    gave["attributes"] += [{"key": "gen_ai.tool.call.result", "value": value({"id": "k2", "t": 3})}]
+    found = seen(chat(1, [asks("q")], [says(call("k1", "weather"), call("k2", "weather"))]), gave)
+    assert found.outcomes == ["unanswered_call"] * 2
+
+
+def details(number: int, inputs: list[Any], outputs: list[Any], **more: Any) -> dict[str, Any]:
+    given = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": inputs, "gen_ai.output.messages": outputs}
+    return log(number, DETAILS, None, attributes=pairs(given | {"gen_ai.usage.input_tokens": 5})) | more
+
+
+@pytest.mark.parametrize("more", [{}, {"spanId": ""}, {"spanId": "1" * 16}])
+def test_one_log_record_may_hold_all_details_of_a_model_call(more: dict[str, Any]):
+    found = checked(lines(details(1, [ASK], [CALLS], **more), details(2, [ASK, CALLS, RESULTS], [ANSWER], **more)))
+    assert [each[1:] for each in found.pairs] == [("explicit_id", "3C"), ("explicit_id", "21C")]
+    assert found.aside == {"replayed_history": 3}
+    assert found.imported.traces[0].usage == (("input_tokens", 10), ("model_messages", 2))
+
+
+def test_details_and_messages_of_one_model_call_are_two_views_of_it():
+    record = details(1, [asks("q")], [says("a")])
+    told = [log(1, "gen_ai.user.message", {"content": "q"}), log(1, "gen_ai.choice", {"message": {"content": "a"}})]
+    found = checked(lines(*told, record))
+    assert (found.outcomes, found.aside) == (["terminal_no_observation"], {"duplicate_view": 2})
+    beside = checked(lines(otlp(span(1, "chat", {"gen_ai.operation.name": "chat"})), record))
+    assert beside.imported.traces[0].usage == (("input_tokens", 5), ("model_messages", 1))
+
+
+@pytest.mark.parametrize("first", ["spans", "log records"])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_spans_in_one_file_and_their_log_records_in_another_count_each_step_once(
+    tmp_path: Path, first: str, *, is_held: bool
+):
+    used = {"gen_ai.usage.input_tokens": 5}
+    made = says(call("k", "weather", city="Oslo"))
+    told = [says("Be kind", role="system"), asks("Weather?"), made, gives(response("k", "3C"))]
+    spans = [chat(1, told[:2], [made], used), chat(2, told, [says("3C")], used)]
+    if not is_held:
+        spans = [chat(1, None, None, used), chat(2, None, None, used)]
+    files = {"spans": lines(otlp(*spans)), "log records": lines(*(log(*each) for each in TOLD))}
+    for name, data in files.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(data)
+    order = sorted(files, key=lambda name: name != first)
+    report = import_files(tmp_path / "lab", [tmp_path / f"{name}.jsonl" for name in order])
+    assert report.counts["pairing"] == {"explicit_id": 1}
+    assert report.counts["left_out"] == {"terminal_no_observation": 1}
+    assert [trace.usage for trace in report.traces if trace.usage] == [(("input_tokens", 10), ("model_messages", 2))]
+
+
 def test_details_in_an_event_are_read_like_attributes():
     given = {"gen_ai.input.messages": [ASK, CALLS, RESULTS], "gen_ai.output.messages": [ANSWER]}
     event = {"name": "gen_ai.client.inference.operation.details", "attributes": value(given)["kvlistValue"]["values"]}
@@ -816,6 +1026,69 @@ def test_reasoning_is_no_step_and_its_absence_in_the_history_makes_no_branch():
     assert branches(found) == {""}
 
 
+@pytest.mark.parametrize(
+    "thought",
+    [
+        {"type": "reasoning", "text": "hm"},
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "reasoning_content", "reasoning_content": {"text": "hm", "signature": "x"}},
+        {"reasoningContent": {"reasoningText": {"text": "hm"}}},
+        {"text": "hm", "thought": True},
+    ],
+)
+def test_reasoning_in_any_spelling_is_quoted_as_its_text_and_is_no_answer(thought: dict[str, Any]):
+    found = seen(chat(1, [asks("q")], [{"role": "assistant", "content": [thought, {"type": "text", "text": "a"}]}]))
+    told = [(event.kind, event.text) for event in found.imported.traces[0].events]
+    assert told == [("task", "q"), ("reasoning", "hm"), ("text", "a")]
+
+
+@pytest.mark.parametrize("role", ["thinking", "reasoning", "Reasoning"])
+def test_a_message_in_the_role_of_a_thought_is_reasoning(role: str):
+    found = seen(chat(1, [asks("q")], [{"role": role, "content": "hm"}, says("a")]))
+    assert [event.kind for event in found.imported.traces[0].events] == ["task", "reasoning", "text"]
+    assert found.outcomes == ["terminal_no_observation"]
+
+
+def test_roles_are_known_in_any_case():
+    made = {"role": "AI", "content": None, "tool_calls": [{"id": "k", "function": {"name": "f", "arguments": "{}"}}]}
+    told = [
+        {"role": "System", "content": "Be kind"},
+        {"role": "Human", "content": "q"},
+        made,
+        {"role": "TOOL", "tool_call_id": "k", "content": "r"},
+        {"role": "Assistant", "content": "a"},
+        {"role": "USER", "content": "b"},
+    ]
+    found = seen(chat(1, told, [says("c")]))
+    assert found.pairs == [("f {}", "explicit_id", "r"), ("a", "user_reply", "b")]
+    assert (found.imported.traces[0].context, found.imported.traces[0].task) == ("Be kind", "q")
+
+
+@pytest.mark.parametrize("nothing", [[], {}, "", None])
+def test_an_empty_list_of_calls_is_no_call(nothing: Any):
+    found = seen(chat(1, [asks("q")], [{"role": "assistant", "content": "a", "tool_calls": nothing}]))
+    assert [event.kind for event in found.imported.traces[0].events] == ["task", "text"]
+
+
+@pytest.mark.parametrize("name", ["call_id", "toolCallId", "tool_call_id"])
+def test_the_id_of_a_call_counts_before_the_id_of_its_item(name: str):
+    made = {"type": "function_call", "id": "fc_1", name: "k", "name": "f", "arguments": "{}"}
+    gave = {"type": "function_call_output", "id": "fc_2", name: "k", "output": "r"}
+    assert seen(chat(1, [asks("q"), made, gave], [says("a")])).pairs == [("f {}", "explicit_id", "r")]
+    bare = {"type": "function_call", "id": "k", name: "", "name": "f", "arguments": "{}"}
+    assert seen(chat(1, [asks("q"), bare, gave], [says("a")])).pairs == [("f {}", "explicit_id", "r")]
+
+
+@pytest.mark.parametrize("count", [-1, 2**53, 2**70, 1.5, True, "many"])
+def test_what_is_no_count_of_tokens_counts_nothing(count: Any):
+    found = seen(
+        chat(1, [asks("q")], [says("a")], {"gen_ai.usage.input_tokens": count, "gen_ai.usage.output_tokens": 1})
+    )
+    assert found.imported.traces[0].usage == (("model_messages", 1), ("output_tokens", 1))
+
+
 # Ids and times
 
 
@@ -862,6 +1135,8 @@ RECORDS = [
     otlp(chat(5, [ASK, CALLS, RESULTS], [ANSWER], {"gen_ai.usage.input_tokens": 3})),
     otlp(chat(6, [ASK, CALLS, RESULTS, ANSWER, asks("more")], [says("ok"), says("or")])),
     logs(*(log(7, name, body) for name, body in EVENTS)),
+    *(a_line(*each) for each in TOLD),
+    details(9, [ASK], [ANSWER]),
     otlp(span(7, "chat m", {"gen_ai.operation.name": "chat"})),
     kind(
         8, "CHAIN", {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q", "gen_ai.completion.0.content": "a"}

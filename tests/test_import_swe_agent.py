@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from evidence_cases import DATA, Read, asks, chat, check_spans, check_sums, gives, lines, read, said, says
 from evidence_cases import call as tool_call
-from scaffold_cases import FORMATS, Numbers, check_damage, know_scaffolds, numbers_of
+from scaffold_cases import Numbers, check_damage, numbers_of
 
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose
+from experiential_lab.evidence.importers.swe_agent import FORMATS
 from experiential_lab.records import TraceFormatError
 
-SWE, MINI = FORMATS[1], FORMATS[2]
+SWE, MINI = FORMATS
 assert (SWE.name, MINI.name) == ("swe_agent", "mini_swe_agent")
 
 
@@ -61,11 +62,6 @@ SAMPLES = {
         }.items()
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def every_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_scaffolds(monkeypatch)
 
 
 def checked(value: object) -> Read:

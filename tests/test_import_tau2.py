@@ -1,27 +1,18 @@
 """tau2-bench: text runs with users who call tools, trials as one lineage, and voice as an honest nothing."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from evidence_cases import DATA, Read, check_spans, check_sums, lines, read
-from test_import_inspect import all_formats, check_damage
+from scaffold_cases import check_damage
 
-from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import choose, tau2
 from experiential_lab.records import TraceFormatError
 
 FIXTURE = DATA / "tau2_bench.json"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def known() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importers, "formats", all_formats(importers.formats()))
-        yield
 
 
 def run(*simulations: object, **more: object) -> bytes:

@@ -16,19 +16,28 @@
 Not covered: images, and trajectories in files of their own that a step refers to.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable
-from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
-from experiential_lab.evidence.spans import Place, Text, source_text
-from experiential_lab.evidence.trace import Event, Imported, Trace
-from experiential_lab.records import SAFE_INTEGER, digest_of, short_id
+from experiential_lab.evidence.importers.format import context_of as context_of
+from experiential_lab.evidence.importers.format import read_each as read_each
+from experiential_lab.evidence.importers.format import request_of as request_of
+from experiential_lab.evidence.importers.format import task_keys as task_keys
+from experiential_lab.evidence.importers.parts import Part as Part
+from experiential_lab.evidence.importers.parts import in_own_order as in_own_order
+from experiential_lab.evidence.importers.parts import listed as listed
+from experiential_lab.evidence.importers.parts import mapping as mapping
+from experiential_lab.evidence.importers.parts import named
+from experiential_lab.evidence.importers.parts import parts_of as parts_of
+from experiential_lab.evidence.importers.usage import nano_dollars as nano_dollars
+from experiential_lab.evidence.importers.usage import summed as summed
+from experiential_lab.evidence.spans import Place, Text
+from experiential_lab.evidence.trace import Event, Trace
+from experiential_lab.records import digest_of, short_id
 
 NAME = "atif"
 VERSION = "ATIF-v"
@@ -38,120 +47,6 @@ HANDOFF_OPENINGS = (  # terminus-2 tells itself in the user's name what it summa
 )
 PARENT = re.compile(r"(?s)(.+)-(?:cont-\d+|summarization-\d+-\w+)")  # how terminus-2 names the parts of a session
 TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
-DEAREST = 10**6  # dollars: more is no price of one call
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
-Item = TypeVar("Item")
-
-
-class Part(NamedTuple):
-    """One element of a list inside a record: its texts are found without reading the whole record again."""
-
-    place: Place
-    """Of the record."""
-    raw: bytes
-    """Of the element."""
-    pointer: str
-    """Where the element stands in the record."""
-
-    def value(self, value: object, inner: str) -> Text:
-        """The text of the value at `inner` of this element."""
-        at = self.place._replace(raw=self.raw).value(value, inner)
-        return at._replace(pointer=self.pointer + at.pointer)
-
-    @property
-    def whole(self) -> Text:
-        """The element itself: what it says if it is a text, else its source text."""
-        text = self.raw.decode()
-        return Text(json.loads(text) if text.startswith('"') else text, self.pointer)
-
-    def event(self, kind: Any, quoted: Text, *, text: str | None = None, **more: Any) -> Event:
-        """An event with the span of what it quotes; `text` where it says something else, or nothing."""
-        return Event(kind=kind, span=self.place.span(quoted), text=quoted.text if text is None else text, **more)
-
-
-def mapping(value: object) -> dict[str, Any]:
-    """The value if it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def listed(value: object) -> list[Any]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def parts_of(place: Place, pointer: str, values: list[Any]) -> list[tuple[Part, Any]]:
-    """Each element of the list at `pointer` with its place."""
-    try:
-        raws = [bytes(each) for each in _ELEMENTS.decode(source_text(place.raw, pointer))]
-    except (msgspec.DecodeError, ValueError):  # NaN and infinity
-        raws = [source_text(place.raw, f"{pointer}/{at}").encode() for at in range(len(values))]
-    return [
-        (Part(place, raw, f"{pointer}/{at}"), value) for at, (raw, value) in enumerate(zip(raws, values, strict=True))
-    ]
-
-
-def in_own_order(items: list[Item], numbers: list[Any]) -> list[Item]:
-    """Items in the order of their numbers, if each has one of its own; else as they stand."""
-    if not all(type(number) is int for number in numbers) or len(set(numbers)) < len(numbers):
-        return items
-    return [items[at] for at in sorted(range(len(items)), key=numbers.__getitem__)]
-
-
-def summed(usages: Iterable[object], kinds: tuple[str, ...] = ()) -> tuple[tuple[str, int], ...] | None:
-    """The sum of each kind of unit that every one of some usages counts; None when there is none."""
-    totals: dict[str, int] | None = None
-    for usage in usages:
-        stated = usage if isinstance(usage, dict) else {}
-        counts = {kind: stated[kind] for kind in kinds or stated if _is_count(stated.get(kind))}
-        totals = counts if totals is None else {k: totals[k] + counts[k] for k in totals.keys() & counts.keys()}
-    return tuple(sorted(totals.items())) if totals else None
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= SAFE_INTEGER
-
-
-def nano_dollars(prices: Iterable[object]) -> int | None:
-    """The sum of some prices in dollars; None when one is unknown, or there is none."""
-    total, count = Decimal(0), 0
-    for price in prices:
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < DEAREST:
-            return None
-        total, count = total + Decimal(str(price)), count + 1
-    return int((total * 10**9).to_integral_value()) if count else None
-
-
-def read_each(source: Source, trace_of: Callable[[Source, Framed], Trace | None]) -> Imported:
-    """One trace a record; a record that makes none, or an empty one, has an unknown shape."""
-    good, rejected = source.readable()
-    traces = []
-    for record in good:
-        trace = trace_of(source, record)
-        if trace is None or not trace.events:
-            rejected.append(source.rejected(record, "unknown_shape"))
-        else:
-            traces.append(trace)
-    rejected.sort(key=lambda each: each.record)
-    return Imported(traces=tuple(traces), records=len(source.frames.records), rejected=tuple(rejected))
-
-
-def request_of(events: Iterable[Event]) -> str | None:
-    """The first request that the agent could see."""
-    return next((event.text for event in events if event.kind in ("task", "user") and not event.branch), None)
-
-
-def context_of(events: Iterable[Event]) -> str | None:
-    """What was visible before the first action."""
-    seen = (event.text for event in events if event.kind == "context" and not event.aside and not event.branch)
-    return "\n\n".join(seen) or None
-
-
-def task_keys(source: Source, task_id: str | None, *said: str | None) -> tuple[str, ...]:
-    """The lineage key of a task with an id; its corpus is the first text that is known of it, else the file."""
-    if task_id is None:
-        return ()
-    text = next(filter(None, said), None)
-    return (f"task:{short_id(text) if text else source.digest[7:23]}:{task_id}",)
 
 
 def _trace(source: Source, record: Framed) -> Trace | None:
@@ -323,7 +218,7 @@ class _Document:
             "call",
             at,
             text="" if arguments is None else at.text,
-            tool=name if isinstance(name, str) and name else None,
+            tool=named(name),
             call_id=declared_id(given.get("tool_call_id")),
             within=within,
         )
@@ -348,8 +243,7 @@ class _Document:
         )
 
     def _event(self, part: Part, step: Any, kind: str, quoted: Text, **more: Any) -> Event:
-        at = mapping(step).get("timestamp")
-        at = at if isinstance(at, str) and at else None
+        at = named(mapping(step).get("timestamp"))
         return part.event(kind, quoted, turn=str(self.turn), branch=self.branch, at=at, **more)
 
 

@@ -23,7 +23,7 @@ from experiential_lab.evidence.spans import Place, Text
 BlockKind = Literal["text", "reasoning", "call", "result", "definition"]
 Role = Literal["system", "user", "assistant", "tool", ""]
 
-ROLES: dict[str, Role] = {
+ROLES: dict[str, Role] = {  # in whatever case
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -31,14 +31,17 @@ ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "model": "assistant",
     "ai": "assistant",
-    "AIMessageChunk": "assistant",
+    "bot": "assistant",
+    "aimessagechunk": "assistant",
     "thinking": "assistant",
+    "reasoning": "assistant",
     "tool": "tool",
     "function": "tool",
     "ipython": "tool",
 }
 TEXTS = ("text", "input_text", "output_text", "refusal")
-REASONING = ("reasoning", "thinking", "redacted_thinking", "reasoning_content")
+REASONING = ("reasoning", "thinking", "redacted_thinking", "reasoning_content", "reasoningContent")
+THOUGHTS = ("text", "content", "thinking", "reasoning", "reasoning_content.text", "reasoningText.text", "refusal")
 CALLS = (
     "tool_call",
     "tool-call",
@@ -63,9 +66,17 @@ RESULTS = (
     "toolResult",
     "functionResponse",
 )
-BARE = ("toolUse", "functionCall", "function_call", "toolResult", "functionResponse", "function_response")
-IDS = ("id", "call_id", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId")
+BARE = (
+    "reasoningContent",
+    "toolUse",
+    "functionCall",
+    "function_call",
+    "toolResult",
+    "functionResponse",
+    "function_response",
+)
 RESULT_IDS = ("tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id")
+IDS = (*RESULT_IDS, "id")  # an item of the Responses API has an id of its own beside that of its call
 NAMES = ("name", "toolName", "tool_name", "function.name")
 ARGUMENTS = ("arguments", "args", "input", "function.arguments", "server_tool_call")
 ANSWERS = ("response", "output", "result", "content", "server_tool_call_response")
@@ -288,7 +299,7 @@ def message_of(node: Node, role: Role = "", call_id: str | None = None) -> Messa
     node = inner if inner.is_object else node
     if node.get("lc").value == 1 and node.get("kwargs").is_object:
         node = node.get("kwargs")
-    said = node.get("role", "type").string()
+    said = (node.get("role", "type").string() or "").lower()
     role = ROLES.get(said, "") if said else role
     end = bool(node.get("finish_reason"))
     if node.get("type").string() in (*CALLS, *RESULTS, *REASONING):  # an item of the Responses API stands for itself
@@ -298,6 +309,8 @@ def message_of(node: Node, role: Role = "", call_id: str | None = None) -> Messa
         return Message(role if node.string() else "", (block_of(node),), end)
     if role == "tool":
         return Message(role, tuple(_results(node, call_id)), end)
+    if said in REASONING:
+        return Message(role, (block_of(_thought(node), "reasoning"),), end)
     blocks = _blocks(node.get("parts", "contents", "content", "refusal", "text", "message"), role)
     if role == "assistant":
         reasoning = node.get("reasoning_content", "reasoning")
@@ -332,6 +345,8 @@ def _unwrapped(part: Node) -> Node:
 def _tag(part: Node) -> str:
     """What kind of block a part says that it is; the empty text where it does not."""
     tag = part.get("type").string()
+    if part.get("thought").value is True and part.get("text").string():
+        return REASONING[0]
     if tag:
         return tag
     return next((name for name in BARE if part.get(name).is_object), "")
@@ -360,19 +375,32 @@ def _part(part: Node, role: Role) -> Block:
     if tag in CALLS:
         return call_of(part)
     if tag in RESULTS:
-        return _result(part, declared_id(part.get(*RESULT_IDS, "id").value))
-    said = part.get("text", "content", "thinking", "reasoning", "refusal")
+        return _result(part, _id_in(part, IDS))
     if tag in REASONING:
-        return block_of(said if said.string() else part, "reasoning")
+        return block_of(_thought(part), "reasoning")
+    said = part.get("text", "content", "thinking", "reasoning", "refusal")
     if tag in (*TEXTS, "") and isinstance(said.value, str):
         return block_of(said, "result" if role == "tool" else "text")
     return block_of(part, "result" if role == "tool" else "text")
 
 
+def _thought(part: Node) -> Node:
+    """The text of a thought, or of the only piece of its content or summary; the thought itself where it has none."""
+    held = [part.get(name) for name in THOUGHTS]
+    for pieces in (part.get("content").each(), part.get("summary").each()):
+        held += [pieces[0].get("text")] if len(pieces) == 1 else []
+    return next((each for each in held if each.string()), part)
+
+
+def _id_in(node: Node, names: tuple[str, ...]) -> str | None:
+    """The first of these ids that is declared."""
+    return next((found for name in names if (found := declared_id(node.get(name).value))), None)
+
+
 def _calls(node: Node, blocks: list[Block]) -> Iterator[Block]:
     """The calls that stand beside a message's content; a framework may repeat there what the content holds."""
     calls = node.get("tool_calls", "toolCalls").decoded()
-    elements = calls.each() or ([calls] if calls else [])
+    elements = calls.each() or ([calls] if calls and calls.value not in ([], {}, "") else [])
     held = {block.call_id for block in blocks if block.kind == "call"} - {None}
     for each in elements:
         call = each.get("tool_call") if each.get("tool_call").is_object else each
@@ -390,7 +418,7 @@ def _calls(node: Node, blocks: list[Block]) -> Iterator[Block]:
 def call_of(node: Node) -> Block:
     """One call, wherever its name, id and arguments stand."""
     arguments, quoted = _arguments(node.get(*ARGUMENTS), node)
-    return Block("call", *quoted, arguments, node.get(*NAMES).string(), declared_id(node.get(*IDS).value))
+    return Block("call", *quoted, arguments, node.get(*NAMES).string(), _id_in(node, IDS))
 
 
 def _arguments(given: Node, call: Node) -> tuple[str, tuple[Place, Text]]:
@@ -418,7 +446,7 @@ def _results(node: Node, call_id: str | None) -> Iterator[Block]:
     if parts and all(_tag(part) in RESULTS for part in parts):
         yield from (_part(part, "tool") for part in parts)
         return
-    call_id = declared_id(node.get(*RESULT_IDS).value) or call_id
+    call_id = _id_in(node, RESULT_IDS) or call_id
     if call_id is None and _is_definition(content):
         yield block_of(content, "definition")
     else:

@@ -14,50 +14,16 @@ Not covered: what the events say of state, store and sandbox; events that old lo
 import json
 from collections import Counter
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import msgspec
-
 from experiential_lab.evidence.importers.format import declared_id
-from experiential_lab.evidence.spans import Place, Text, source_text
+from experiential_lab.evidence.importers.parts import Part, listed, mapping
+from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Event
-from experiential_lab.records import SAFE_INTEGER
 
 REFERENCES = ("attachment://", "tc://")  # the second one in logs of 2024
 LOOPS = ("react", "basic_agent", "deepagent", "self_critique")  # solvers that write user messages themselves
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-class Part(NamedTuple):
-    """A value inside a record, cut out once: what lies in it is found without reading the whole record again."""
-
-    place: Place
-    pointer: str
-    raw: bytes
-
-    def text(self, value: object, pointer: str) -> Text:
-        """The text of the value at `pointer` below this part."""
-        found = self.place._replace(raw=self.raw).value(value, pointer)
-        return found._replace(pointer=self.pointer + found.pointer)
-
-    def source(self) -> Text:
-        """The exact source text of this part; a string is quoted as what it says."""
-        text = self.raw.decode()
-        return Text(json.loads(text) if text.startswith('"') else text, self.pointer)
-
-    def below(self, pointer: str) -> "Part":
-        raw = source_text(self.raw, pointer).encode() if pointer else self.raw
-        return Part(self.place, self.pointer + pointer, raw)
-
-    def elements(self, values: list[Any]) -> list["Part"]:
-        """The elements of this list, which holds `values`."""
-        try:
-            raws = [bytes(each) for each in _ARRAY.decode(self.raw)]
-        except (msgspec.DecodeError, ValueError):  # NaN and infinity are JSON to the standard library alone
-            return [self.below(f"/{at}") for at in range(len(values))]
-        return [Part(self.place, f"{self.pointer}/{at}", raw) for at, raw in enumerate(raws)]
 
 
 class Quote(NamedTuple):
@@ -105,8 +71,8 @@ class Attachments:
 
     def __init__(self, sample: dict[str, Any], pointer: str) -> None:
         self.holders = (
-            (as_dict(sample.get("attachments")), f"{pointer}/attachments"),
-            (as_dict(as_dict(sample.get("transcript")).get("content")), f"{pointer}/transcript/content"),
+            (mapping(sample.get("attachments")), f"{pointer}/attachments"),
+            (mapping(mapping(sample.get("transcript")).get("content")), f"{pointer}/transcript/content"),
         )
 
     def find(self, text: object) -> Text | None:
@@ -120,7 +86,7 @@ class Attachments:
         return None
 
     def said(self, message: Any, within: Part, pointer: str = "") -> Said:
-        return Said(message, within, self._key(as_dict(message)), pointer)
+        return Said(message, within, self._key(mapping(message)), pointer)
 
     def _key(self, message: dict[str, Any]) -> str:
         ident = declared_id(message.get("id"))
@@ -130,11 +96,11 @@ class Attachments:
         """All that a message says and does, long texts looked up."""
         content = message.get("content")
         blocks = content if isinstance(content, list) else [content or ""]
-        texts = [as_dict(block).get("text", block) for block in blocks]
+        texts = [mapping(block).get("text", block) for block in blocks]
         told = [found.text if (found := self.find(text)) else text for text in texts]
         calls = [
-            [as_dict(call).get(key) for key in ("id", "function", "arguments")]
-            for call in as_list(message.get("tool_calls"))
+            [mapping(call).get(key) for key in ("id", "function", "arguments")]
+            for call in listed(message.get("tool_calls"))
         ]
         return json.dumps([message.get("role"), told, calls, message.get("tool_call_id")], sort_keys=True, default=str)
 
@@ -175,8 +141,8 @@ class Transcript:
         self.sample, self.part, self.attachments, self.pointer = sample, part, attachments, "/events"
         events = sample.get("events")
         if not isinstance(events, list):
-            events, self.pointer = as_dict(sample.get("transcript")).get("events"), "/transcript/events"
-        self.events = [as_dict(event) for event in as_list(events)]
+            events, self.pointer = mapping(sample.get("transcript")).get("events"), "/transcript/events"
+        self.events = [mapping(event) for event in listed(events)]
         self.spans = {event["id"]: event for event in self._of("span_begin") if isinstance(event.get("id"), str)}
 
     def _of(self, kind: str) -> list[dict[str, Any]]:
@@ -189,7 +155,7 @@ class Transcript:
     @cached_property
     def _pool(self) -> list[Said]:
         """The messages that the model calls of newer logs refer to by number."""
-        messages = as_list(as_dict(self.sample.get("events_data")).get("messages"))
+        messages = listed(mapping(self.sample.get("events_data")).get("messages"))
         parts = self.part.below("/events_data/messages").elements(messages) if messages else []
         return list(map(self.attachments.said, messages, parts))
 
@@ -222,10 +188,10 @@ class Transcript:
     def _history(self, at: int) -> list[Said]:
         event, said = self.events[at], self.attachments.said
         found: list[Said] = []
-        for ref in as_list(event.get("input_refs")):
+        for ref in listed(event.get("input_refs")):
             if isinstance(ref, list) and len(ref) == 2 and all(type(number) is int and number >= 0 for number in ref):
                 found += self._pool[ref[0] : ref[1]]
-        given = enumerate(as_list(event.get("input")))
+        given = enumerate(listed(event.get("input")))
         return found + [said(message, self.parts[at], f"/input/{number}") for number, message in given]
 
     def threads(self, seen: set[str]) -> list[Thread]:
@@ -262,7 +228,7 @@ class Transcript:
         """Calls that a person rejected."""
         rejections = [event for event in self._of("approval") if event.get("decision") == "reject"]
         people = [event for event in rejections if str(event.get("approver")).startswith("human")]
-        return {ident for event in people if (ident := declared_id(as_dict(event.get("call")).get("id")))}
+        return {ident for event in people if (ident := declared_id(mapping(event.get("call")).get("id")))}
 
     @property
     def runs_a_loop(self) -> bool:
@@ -283,8 +249,8 @@ def _output(event: dict[str, Any]) -> dict[str, Any] | None:
     """The message that a model call gave."""
     if event.get("event") != "model" or event.get("pending") or event.get("error"):
         return None
-    choices = as_list(as_dict(event.get("output")).get("choices"))
-    message = as_dict(choices[0]).get("message") if choices else None
+    choices = listed(mapping(event.get("output")).get("choices"))
+    message = mapping(choices[0]).get("message") if choices else None
     return message if isinstance(message, dict) else None
 
 
@@ -292,34 +258,6 @@ def is_loop(name: object) -> bool:
     return isinstance(name, str) and name.rpartition("/")[2] in LOOPS
 
 
-def cost_nusd(dollars: object) -> int | None:
-    """Nano-dollars of a number of dollars; None where none is stated.
-
-    >>> cost_nusd(0.1), cost_nusd(None)
-    (100000000, None)
-    """
-    if isinstance(dollars, bool) or not isinstance(dollars, int | float):
-        return None
-    exact = Decimal(str(dollars))
-    return int((exact * 10**9).to_integral_value()) if exact.is_finite() and 0 <= exact < 10**9 else None
-
-
 def note(reason: str, part: Part) -> Event:
     """An event that only says where something stands, and why nothing uses it."""
-    return Event(kind="control", turn="", span=part.place.span(part.source()), aside=reason)
-
-
-def is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= SAFE_INTEGER
-
-
-def as_dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def as_name(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return Event(kind="control", turn="", span=part.place.span(part.whole), aside=reason)

@@ -13,7 +13,8 @@
 - A tool's error is what the model saw where the content is empty. A call that no message answers is answered by its own
   tool event. Only the events know times.
 - `attachment://hash` is quoted where it is attached. An image beside one text is context; alone, it is what was said.
-- Usage is `model_usage`, Inspect's sum over all calls of the sample, graders too; else the sum over the model calls.
+- Usage is `model_usage`, Inspect's sum over all calls of the sample, graders too; else the sum over the model calls. Where
+  both are stated, one of them is `usage_repeated`.
 
 Not covered: samples in chunks (`samples/*/messages/0.json`) are refused; events that old logs nest inside tool events; and
 references inside arguments, which stay as they are.
@@ -28,23 +29,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.format import Format, Source, context_of, declared_id
 from experiential_lab.evidence.importers.inspect_events import (
     Attachments,
-    Part,
     Quote,
     Said,
     Thread,
     Transcript,
-    as_dict,
-    as_list,
-    as_name,
-    cost_nusd,
-    is_count,
     is_loop,
     note,
     quote,
 )
+from experiential_lab.evidence.importers.parts import Part, listed, mapping, named
+from experiential_lab.evidence.importers.usage import counts_in, in_nano_dollars
 from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Author, Event, Imported, Rejected, Trace
 from experiential_lab.records import digest_of, short_id
@@ -122,11 +119,11 @@ def _live(source: Source) -> tuple[list[Framed], list[Rejected]]:
 
 
 def _samples(source: Source, record: Framed, head: _Head) -> Iterator["_Sample"]:
-    value, part = record.value, Part(source.place(record), "", record.raw)
+    value, part = record.value, Part(source.place(record), record.raw)
     if _is_log(value):
         parts = part.below("/samples").elements(value["samples"])
         for sample, each in zip(value["samples"], parts, strict=True):
-            yield _Sample(record, each, as_dict(sample), _head(value))
+            yield _Sample(record, each, mapping(sample), _head(value))
     elif _is_sample(value):
         yield _Sample(record, part, value, head)
 
@@ -148,8 +145,8 @@ def _unused(source: Source, records: list[Framed], samples: list["_Sample"]) -> 
 
 
 def _head(value: dict[str, Any]) -> _Head:
-    evaluation = as_dict(value.get("eval"))
-    steps = [as_dict(step) for step in as_list(as_dict(value.get("plan")).get("steps"))]
+    evaluation = mapping(value.get("eval"))
+    steps = [mapping(step) for step in listed(mapping(value.get("plan")).get("steps"))]
     ids = [found for key in ("run_id", "task_id") if (found := declared_id(evaluation.get(key)))]
     said = [step.get("params") for step in steps] + [evaluation.get(key) for key in ("task_args", "solver_args")]
     return _Head(
@@ -181,11 +178,11 @@ class _Sample:
         self.ident, self.epoch = _which(value)
         run = f"{head.run}/{self.ident}/{self.epoch}" if head.run else None
         self.session = declared_id(value.get("uuid")) or run
-        messages = as_list(value.get("messages"))
+        messages = listed(value.get("messages"))
         parts = part.below("/messages").elements(messages) if messages else []
         self.messages = list(map(self.attachments.said, messages, parts))
-        known = [as_dict(message) for message in messages]
-        given = [as_dict(message) for message in as_list(value.get("input"))]
+        known = [mapping(message) for message in messages]
+        given = [mapping(message) for message in listed(value.get("input"))]
         self.given = {self.attachments.words(each) for each in given if each.get("role") == "assistant"}
         self.is_sourced = any(each.get("role") == "assistant" and each.get("source") == "generate" for each in known)
         self.elsewhere: set[str] = set()
@@ -209,7 +206,7 @@ class _Sample:
 
     def _repeated(self, all_said: list[Said]) -> set[str]:
         """What unsourced user messages say more than once: that is how a template speaks."""
-        messages = [as_dict(said.message) for said in all_said]
+        messages = [mapping(said.message) for said in all_said]
         unsourced = [each["content"] for each in messages if each.get("role") == "user" and _is_unsourced_text(each)]
         counts = Counter(found.text if (found := self.attachments.find(text)) else text for text in unsourced)
         return {text.strip() for text, count in counts.items() if count > 1}
@@ -246,20 +243,19 @@ class _Sample:
         if not thread.agent or not all(said.has_id for said in thread.outputs):
             return False
         views = [(said.message, own[said.key].message) for said in thread.outputs if said.key in own]
-        is_stripped = any(one.get("tool_calls") and not as_dict(other).get("tool_calls") for one, other in views)
+        is_stripped = any(one.get("tool_calls") and not mapping(other).get("tool_calls") for one, other in views)
         return not views or (is_stripped and thread.agent != main_agent)  # a handoff keeps the words, not the calls
 
     def _input(self) -> list[Event]:
         """What the agent was given, where nothing tells what it did."""
         given = self.value.get("input")
         if isinstance(given, str):
-            at = self.attachments.find(given) or self.part.text(given, "/input")
+            at = self.attachments.find(given) or self.part.value(given, "/input")
             return [Event(kind="task", turn="", span=self.part.place.span(at), text=at.text)]
         parts = self.part.below("/input").elements(given) if isinstance(given, list) else []
-        return _Talk(self, "").events(list(map(self.attachments.said, as_list(given), parts)))
+        return _Talk(self, "").events(list(map(self.attachments.said, listed(given), parts)))
 
     def trace(self, name: str) -> Trace:
-        context = [e.text for e in self.events if e.kind == "context" and not e.aside and e.text and not e.branch]
         is_over = self.head.is_over or isinstance(self.value.get("completed_at"), str)
         is_cut = self.value.get("error") or self.value.get("limit")
         parts = [f"{key} {ident}" for key, ident in (("sample", self.ident), ("epoch", self.epoch)) if ident]
@@ -271,11 +267,12 @@ class _Sample:
             name=", ".join(parts) or "sample",
             keys=self._keys(),
             task=next((event.text for event in self.events if event.kind == "task"), None),
-            context="\n\n".join(context) or None,
+            context=context_of(self.events),
             declared_tools=self.transcript.declared_tools,
             complete=True if is_over and not is_cut else None,
             usage=self._usage(),
             cost_nusd=self._cost(),
+            usage_repeated=int(bool(self._models) and any(self.transcript.usages)),
             events=(*self.events, *self.notes),
         )
 
@@ -283,28 +280,31 @@ class _Sample:
         keys = [f"session:{self.session}"] if self.session else []
         if self.ident:
             given = self.value.get("input")
-            told = [[as_dict(each).get("role"), as_dict(each).get("content")] for each in as_list(given)]
+            told = [[mapping(each).get("role"), mapping(each).get("content")] for each in listed(given)]
             text = given if isinstance(given, str) else json.dumps(told, sort_keys=True, default=str) if told else ""
             keys.append(f"task:{short_id(text) if text else self.part.place.source[7:23]}:{self.ident}")
         return tuple(sorted(keys))
 
+    @property
+    def _models(self) -> list[dict[str, Any]]:
+        return [each for each in mapping(self.value.get("model_usage")).values() if isinstance(each, dict)]
+
     @cached_property
     def _stated(self) -> list[dict[str, Any]]:
         """The usage of every model, else of every model call; nothing where it is not known of all."""
-        models = [each for each in as_dict(self.value.get("model_usage")).values() if isinstance(each, dict)]
         leaves = [usage for usage in self.transcript.usages if usage is not None]
-        return models or (leaves if len(leaves) == len(self.transcript.usages) else [])
+        return self._models or (leaves if len(leaves) == len(self.transcript.usages) else [])
 
     def _usage(self) -> tuple[tuple[str, int], ...] | None:
         totals: Counter[str] = Counter()
         for usage in self._stated:
-            totals.update({kind: count for kind, count in usage.items() if is_count(count) and kind != "total_cost"})
+            totals.update({kind: count for kind, count in counts_in(usage).items() if kind != "total_cost"})
         return tuple(sorted(totals.items())) or None
 
     def _cost(self) -> int | None:
         """Inspect leaves out of its sum the costs that it does not know: it counts only where each call states its own."""
         leaves = [usage for usage in self.transcript.usages if usage is not None]
-        costs = [cost_nusd(usage.get("total_cost")) for usage in (*self._stated, *leaves)]
+        costs = [in_nano_dollars(usage.get("total_cost")) for usage in (*self._stated, *leaves)]
         known = [cost for cost in costs if cost is not None]
         return sum(known[: len(self._stated)]) if self._stated and len(known) == len(costs) else None
 
@@ -319,7 +319,7 @@ class _Talk:
     def events(self, all_said: list[Said]) -> list[Event]:
         found: list[Event] = []
         for said in all_said:
-            new = self._message(as_dict(said.message), said.part)
+            new = self._message(mapping(said.message), said.part)
             if said.aside:
                 new = [msgspec.structs.replace(event, aside=said.aside) for event in new]
             found += new
@@ -327,7 +327,7 @@ class _Talk:
 
     def stray(self, said: Said) -> Event:
         """What a model said outside of the conversation."""
-        words, _ = self._content(as_dict(said.message).get("content"), said.part)
+        words, _ = self._content(mapping(said.message).get("content"), said.part)
         return self._event("control", words, aside="harness_text")
 
     def _message(self, message: dict[str, Any], part: Part) -> list[Event]:
@@ -336,19 +336,19 @@ class _Talk:
             return self._assistant(message, part)
         self.in_turn = False
         if role not in ROLES:
-            return [self._event("control", quote(part.source()), aside="unknown_role")]
+            return [self._event("control", quote(part.whole), aside="unknown_role")]
         said, media = self._content(message.get("content"), part)
         if role == "tool":
             event = self._result(message, part, said)
         elif role == "user":
             event = self._user(message, said)
         else:
-            said = quote(part.source()) if message.get("tool_calls") else said  # an example of a call
+            said = quote(part.whole) if message.get("tool_calls") else said  # an example of a call
             event = self._event("control", said, aside="harness_text") if self.acted else self._event("context", said)
         return [event, *(self._event("context", Quote(at, "")) for at in media)]
 
     def _assistant(self, message: dict[str, Any], part: Part) -> list[Event]:
-        calls, content = as_list(message.get("tool_calls")), message.get("content")
+        calls, content = listed(message.get("tool_calls")), message.get("content")
         if self.sample.is_sourced and message.get("source") is None and not calls and not message.get("model"):
             self.in_turn = False
             return [self._event("control", self._content(content, part)[0], aside="synthetic_assistant")]
@@ -356,10 +356,10 @@ class _Talk:
         self.in_turn = self.acted = True
         found: list[Event] = []
         if isinstance(message.get("reasoning"), str) and message["reasoning"]:  # of 2025; later it is a block
-            found.append(self._event("reasoning", quote(part.text(message["reasoning"], "/reasoning"))))
+            found.append(self._event("reasoning", quote(part.value(message["reasoning"], "/reasoning"))))
         found += self._spoken(content, part)
         found += [self._call(call, part, number) for number, call in enumerate(calls)]
-        found = found or [self._event("control", quote(part.source()), aside="empty_message")]
+        found = found or [self._event("control", quote(part.whole), aside="empty_message")]
         time = self.sample.transcript.times.get(f"message:{message.get('id')}")
         return [msgspec.structs.replace(event, at=time) for event in found]
 
@@ -368,7 +368,7 @@ class _Talk:
         if not isinstance(content, list) or all(map(_is_text, content)):
             said, _ = self._content(content, part)
             return [self._event("text", said)] if said.text else []
-        blocks = [(as_dict(block), part.below(f"/content/{number}")) for number, block in enumerate(content)]
+        blocks = [(mapping(block), part.below(f"/content/{number}")) for number, block in enumerate(content)]
         return [event for block, each in blocks for event in self._block(block, each)]
 
     def _block(self, block: dict[str, Any], part: Part) -> list[Event]:
@@ -378,7 +378,7 @@ class _Talk:
             return [self._event("text", said) if said.text else self._event("control", said, aside="empty_message")]
         if kind == "reasoning":
             field = "reasoning" if block.get("reasoning") else "summary"  # a redacted one has only this
-            at = self._text(block[field], part, f"/{field}") if isinstance(block.get(field), str) else part.source()
+            at = self._text(block[field], part, f"/{field}") if isinstance(block.get(field), str) else part.whole
             return [self._event("reasoning", quote(at))]
         if kind == "tool_use":
             return self._hosted(block, part)
@@ -386,7 +386,7 @@ class _Talk:
 
     def _hosted(self, block: dict[str, Any], part: Part) -> list[Event]:
         """A tool that the provider ran: call and result are one block."""
-        about: dict[str, Any] = {"tool": as_name(block.get("name")), "within": part.pointer}
+        about: dict[str, Any] = {"tool": named(block.get("name")), "within": part.pointer}
         found = [self._event("call", self._arguments(block, part), **about)]
         error = block.get("error")
         field = "error" if error and not block.get("result") else "result"
@@ -396,14 +396,14 @@ class _Talk:
         return found
 
     def _call(self, given: Any, part: Part, number: int) -> Event:
-        call = as_dict(given)
+        call = mapping(given)
         said = self._arguments(call, part.below(f"/tool_calls/{number}"))
-        return self._event("call", said, tool=as_name(call.get("function")), call_id=declared_id(call.get("id")))
+        return self._event("call", said, tool=named(call.get("function")), call_id=declared_id(call.get("id")))
 
     def _arguments(self, call: dict[str, Any], part: Part) -> Quote:
         """The arguments of a call; without any it exists by its presence, and quotes itself."""
         arguments = call.get("arguments")
-        return Quote(part.source(), "") if arguments is None else quote(self._text(arguments, part, "/arguments"))
+        return Quote(part.whole, "") if arguments is None else quote(self._text(arguments, part, "/arguments"))
 
     def _result(self, message: dict[str, Any], part: Part, said: Quote) -> Event:
         if not self.acted or message.get("source") == "input":
@@ -411,14 +411,16 @@ class _Talk:
         field = next((field for field in ("error", "tool_error") if message.get(field)), None)
         error = message[field] if field else None
         if field and not message.get("content"):
-            told = as_dict(error).get("message")
-            said = quote(part.text(error, f"/{field}") if told is None else self._text(told, part, f"/{field}/message"))
+            told = mapping(error).get("message")
+            said = quote(
+                part.value(error, f"/{field}") if told is None else self._text(told, part, f"/{field}/message")
+            )
         call_id = declared_id(message.get("tool_call_id"))
-        is_refused = as_dict(error).get("type") == "approval" and call_id in self.sample.transcript.refused
+        is_refused = mapping(error).get("type") == "approval" and call_id in self.sample.transcript.refused
         event = self._event(
             "result",
             said,
-            tool=as_name(message.get("function")),
+            tool=named(message.get("function")),
             call_id=call_id,
             author="human" if is_refused else "environment",
             is_error=True if error else None,
@@ -468,29 +470,29 @@ class _Talk:
         return None if is_template or head.is_loop or self.sample.transcript.runs_a_loop else "unknown"
 
     def _text(self, value: Any, part: Part, pointer: str) -> Text:
-        return self.sample.attachments.find(value) or part.text(value, pointer)
+        return self.sample.attachments.find(value) or part.value(value, pointer)
 
     def _payload(self, block: dict[str, Any], part: Part) -> Text:
         """What a block of media holds: the data, or where they are."""
         kind = block.get("type")
         is_plain = isinstance(kind, str) and isinstance(block.get(kind), str)
-        return self._text(block[str(kind)], part, f"/{kind}") if is_plain else part.source()
+        return self._text(block[str(kind)], part, f"/{kind}") if is_plain else part.whole
 
     def _content(self, content: Any, part: Part, pointer: str = "/content") -> tuple[Quote, list[Text]]:
         """What a message says as one text, and the media beside it. Nothing said quotes the message."""
         if content is None or content == []:
-            return Quote(part.source(), ""), []
+            return Quote(part.whole, ""), []
         if not isinstance(content, list):
             return quote(self._text(content, part, pointer)), []
         spoken = [number for number, block in enumerate(content) if _is_text(block)]
         others = [number for number in range(len(content)) if number not in spoken]
-        media = [self._payload(as_dict(content[number]), part.below(f"{pointer}/{number}")) for number in others]
+        media = [self._payload(mapping(content[number]), part.below(f"{pointer}/{number}")) for number in others]
         if len(spoken) == 1:
             return quote(self._text(content[spoken[0]]["text"], part, f"{pointer}/{spoken[0]}/text")), media
         if len(media) == 1 and not spoken:
             return quote(media[0]), []
         referred = [found for number in spoken if (found := self.sample.attachments.find(content[number]["text"]))]
-        return quote(part.text(content, pointer)), media + referred
+        return quote(part.value(content, pointer)), media + referred
 
     def _event(self, kind: Any, said: Quote, **more: Any) -> Event:
         span = self.sample.part.place.span(said.at)
@@ -513,9 +515,9 @@ def _fills(text: str, stated: str) -> bool:
 
 def _is_compaction(message: dict[str, Any], text: str) -> bool:
     """Whether a user message stands for the history before it."""
-    data = [as_dict(as_dict(block).get("data")) for block in as_list(message.get("content"))]
+    data = [mapping(mapping(block).get("data")) for block in listed(message.get("content"))]
     is_marked = any("compaction_metadata" in each for each in data) or text.startswith(SUMMARY)
-    return is_marked or as_dict(message.get("metadata")).get("summary") is True
+    return is_marked or mapping(message.get("metadata")).get("summary") is True
 
 
 def _is_log(value: object) -> bool:

@@ -29,11 +29,13 @@ from experiential_lab.evidence.importers.langfuse_runs import (
     Observed,
     arguments_in,
     conversations,
+    label_of,
     result_in,
     tool_names,
 )
-from experiential_lab.evidence.importers.otel import moment
-from experiential_lab.evidence.importers.telemetry import Run, nano_dollars, number_pairs
+from experiential_lab.evidence.importers.span_records import moment
+from experiential_lab.evidence.importers.telemetry import Run
+from experiential_lab.evidence.importers.usage import Usage, in_nano_dollars, nano_dollars, usage_in
 from experiential_lab.evidence.trace import Imported, Rejected, Trace
 from experiential_lab.records import digest_of
 
@@ -217,11 +219,13 @@ def _observed(each: _Found, known: set[tuple[str, str]]) -> Observed:
         run_id=each.observation_id,
         parent_id=None if each.is_head else parent or TRACE + each.trace_id,
         kind="other",
-        label=_label(node),
+        label=label_of(node),
         start=start,
         end=end,
         started=started,
         ended=ended,
+        usage=None if each.is_head else _usage(value),
+        cost_nusd=None if each.is_head else _cost(value),
     )
     sides = [side for side in (node.get("input"), node.get("output")) if side.value is not None]
     sides += each.strangers
@@ -242,11 +246,6 @@ def _observed(each: _Found, known: set[tuple[str, str]]) -> Observed:
     return found if each.is_head else _state(found, node, meta)
 
 
-def _label(node: Node) -> Block:
-    name = node.get("name")
-    return block_of(name if isinstance(name.value, str) else node)
-
-
 # Model calls
 
 
@@ -263,12 +262,9 @@ def _generation(found: Observed, node: Node, meta: _Meta) -> Observed:
     system = meta.node_of("gen_ai.system_instructions")
     if system.value and not any(message.role == "system" for message in inputs.messages):
         inputs = inputs._replace(messages=(*messages_of(system, "system"), *inputs.messages))
-    value = node.value
     run = found.run._replace(
         kind="model",
         copies=tuple(Message("", message.blocks) for message in copies),
-        usage=_usage(value),
-        cost_nusd=_cost(value),
     )
     return found._replace(run=run, inputs=inputs, outputs=outputs, tools=tuple(_tools(node, meta)))
 
@@ -298,9 +294,8 @@ def _repr_ids(node: Node) -> dict[str, str]:
     return {str(at): match.group(1) for at, each in enumerate(spelled) if (match := AGNO.match(each))}
 
 
-def _usage(value: dict[str, Any]) -> tuple[tuple[str, int], ...] | None:
-    usage = value.get("usageDetails") or value.get("usage")
-    return number_pairs(sorted(usage.items())) if isinstance(usage, dict) else None
+def _usage(value: dict[str, Any]) -> Usage | None:
+    return usage_in(value.get("usageDetails") or value.get("usage"))
 
 
 def _cost(value: dict[str, Any]) -> int | None:
@@ -308,11 +303,10 @@ def _cost(value: dict[str, Any]) -> int | None:
     details = value.get("costDetails")
     if isinstance(details, dict) and details:
         if "total" in details:
-            return nano_dollars(details["total"])
-        parts = [nano_dollars(each) for each in details.values()]
-        return sum(part for part in parts if part is not None) if None not in parts else None
+            return in_nano_dollars(details["total"])
+        return nano_dollars(details.values())
     stated = [value[key] for key in ("totalCost", "calculatedTotalCost") if value.get(key) is not None]
-    return nano_dollars(stated[0]) if stated else None
+    return in_nano_dollars(stated[0]) if stated else None
 
 
 def _tools(node: Node, meta: _Meta) -> Iterator[str]:

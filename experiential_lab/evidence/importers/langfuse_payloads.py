@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from experiential_lab.evidence.framing import DEEPEST
-from experiential_lab.evidence.importers.dialects import ROLES as KNOWN_ROLES
 from experiential_lab.evidence.importers.dialects import (
+    ROLES,
     Block,
     Message,
     Node,
@@ -30,7 +30,6 @@ from experiential_lab.evidence.importers.dialects import (
 from experiential_lab.evidence.importers.format import declared_id
 
 LAYERS = 4  # of JSON text inside JSON text; the real files hold up to three
-ROLES: dict[str, Role] = {key.lower(): role for key, role in KNOWN_ROLES.items()} | {"bot": "assistant"}
 TYPES = ("human", "ai", "system", "tool", "function", "AIMessageChunk")  # LangChain says in `type` who speaks
 CLASSES = ("Human", "AI", "System", "Tool", "Function")  # of LangChain's messages, last in the `id` of a constructor
 SAYS = ("content", "parts", "text", "tool_calls", "toolCalls", "function_call", "refusal")
@@ -295,22 +294,13 @@ def _retagged(value: Any, depth: int) -> Any:
     ):  # a message and its parts; what tools were given and gave stays as it is
         return value
     found = {key: _retagged(each, depth + 1) if key in ("content", "parts") else each for key, each in value.items()}
-    kind, role = found.get("type"), found.get("role")
+    kind = found.get("type")
     if isinstance(kind, str) and kind in RENAMED:
         found["type"] = RENAMED[kind]
-    elif found.get("thought") is True:
-        found["type"] = "reasoning"
     elif kind is None and isinstance(found.get("toolName"), str) and "toolCallId" in found:
         found["type"] = "tool-result" if "result" in found or "output" in found else "tool-call"
     elif isinstance(found.get("function"), dict) and kind in (None, "function") and "arguments" in found["function"]:
         found["type"] = "tool_call"
-    for key in ("tool_calls", "toolCalls"):
-        if found.get(key) == []:
-            found.pop(key)  # an empty list is no call
-    if found.get("call_id"):  # of a Responses item: its own id is another one
-        found.pop("id", None)
-    if isinstance(role, str) and role.lower() in ROLES:
-        found["role"] = ROLES[role.lower()]
     return found
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from experiential_lab.evidence.importers.dialects import Block, Message, Node, block_of, json_in
-from experiential_lab.evidence.importers.format import Source
+from experiential_lab.evidence.importers.format import Source, context_of
 from experiential_lab.evidence.importers.langfuse_payloads import Payload, one_spelling, opened, payload_of, said_by
-from experiential_lab.evidence.importers.telemetry import Run, cost_of, events_of, in_order, usage_of
+from experiential_lab.evidence.importers.telemetry import Run, cost_of, events_of, in_order, usage_of, usage_repeated_in
 from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.records import short_id
 
@@ -66,7 +66,6 @@ class Conversation(NamedTuple):
         events = _after_their_calls(events_of(runs))
         sessions = {each.session for each in self.observed if each.session} | set(self.traces)
         tools = {tool for each in self.observed for tool in each.tools}
-        context = [event.text for event in events if event.kind == "context" and not event.aside and not event.branch]
         return Trace(
             trace_id=short_id(name, self.traces[0]),
             source=source.digest,
@@ -74,11 +73,12 @@ class Conversation(NamedTuple):
             name=title,
             keys=tuple(sorted({f"session:{each}" for each in sessions} | set(keys))),
             task=next((event.text for event in events if event.kind == "task"), None),
-            context="\n\n".join(context) or None,
+            context=context_of(events),
             declared_tools=len(tools) or None,
             complete=complete,
             usage=usage_of(runs),
             cost_nusd=cost_of(runs),
+            usage_repeated=usage_repeated_in(runs),
             events=events,
         )
 
@@ -149,7 +149,8 @@ def runs_of(observed: Sequence[Observed]) -> list[Run]:
     for each in observed:
         run = each.run
         if promoted is each or (each.is_model and (each.is_chat or not _is_under(run, structured, parents))):
-            run = _model(each, retold, requests)._replace(kind="model")
+            used = (run.usage, run.cost_nusd) if each.is_model else (None, None)  # what a state counts is not its own
+            run = _model(each, retold, requests)._replace(kind="model", usage=used[0], cost_nusd=used[1])
         elif run.kind != "tool" or run.run_id in again:
             run = _set_aside(each)
         else:
@@ -168,7 +169,7 @@ def _other_sides(each: Observed) -> list[Run]:
     run = each.run._replace(
         run_id=f"{each.run.run_id}#sides", kind="other", repeats=True, notes=sides, call=None, result=None
     )
-    return [run] if sides else []
+    return [run._replace(usage=None, cost_nusd=None)] if sides else []
 
 
 def _set_aside(each: Observed) -> Run:
@@ -351,6 +352,12 @@ def _counts(event: Event, kind: str) -> bool:
 
 
 # What observations of both stores hold
+
+
+def label_of(node: Node) -> Block:
+    """What stands for an observation that says nothing else: its name, else all of it."""
+    name = node.get("name")
+    return block_of(name if isinstance(name.value, str) else node)
 
 
 def result_in(output: Node) -> Block | None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.dialects import Block, Node, block_of
+from experiential_lab.evidence.importers.dialects import Node, block_of
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.importers.langfuse_payloads import opened, payload_of, said_by
 from experiential_lab.evidence.importers.langfuse_runs import (
@@ -24,12 +24,14 @@ from experiential_lab.evidence.importers.langfuse_runs import (
     Observed,
     arguments_in,
     conversations,
+    label_of,
     result_in,
     tool_names,
 )
 from experiential_lab.evidence.importers.langsmith_managed import is_managed, managed_traces
-from experiential_lab.evidence.importers.otel import moment
-from experiential_lab.evidence.importers.telemetry import Run, nano_dollars, number_pairs
+from experiential_lab.evidence.importers.span_records import moment
+from experiential_lab.evidence.importers.telemetry import Run
+from experiential_lab.evidence.importers.usage import Usage, in_nano_dollars, usage_in
 from experiential_lab.evidence.trace import Imported, Trace
 
 NAME = "langsmith_runs"
@@ -131,12 +133,14 @@ class _Whole:
             run_id=self.parts[0].run_id,
             parent_id=parent,
             kind="other",
-            label=_label(self.parts[0].node),
+            label=label_of(self.parts[0].node),
             rank=order if isinstance(order, str) else "",
             start=start,
             end=end,
             started=started,
             ended=ended,
+            usage=self._usage(),
+            cost_nusd=in_nano_dollars(self.get("total_cost").value),
         )
         found = Observed(
             trace_id=declared_id(self.get("trace_id").value) or parent or run.run_id,
@@ -163,15 +167,15 @@ class _Whole:
                 side for side in (part.node.get("inputs"), part.node.get("outputs")) if side.value not in (None, {})
             ]
             more = [side for side in sides if (side.place.offset, side.pointer) not in held]
-            again += [block_of(side) for side in more] if sides else [_label(part.node)] if len(self.parts) > 1 else []
+            again += (
+                [block_of(side) for side in more] if sides else [label_of(part.node)] if len(self.parts) > 1 else []
+            )
         run = found.run._replace(run_id=f"{found.run.run_id}#again", kind="other", repeats=True, call=None, result=None)
         run = run._replace(notes=tuple(again), usage=None, cost_nusd=None)
         return [Observed(found.trace_id, run, sides=tuple(again), session=found.session)] if again else []
 
     def _model(self, found: Observed) -> Observed:
-        run = found.run._replace(
-            kind="model", usage=self._usage(), cost_nusd=nano_dollars(self.get("total_cost").value)
-        )
+        run = found.run._replace(kind="model")
         failed = isinstance(self.get("error").value, str) and not found.outputs.is_chat
         held = (self.get("inputs", "tools"), self.get("extra", "invocation_params", "tools"))
         tools = tuple(name for each in held for name in tool_names(opened(each).value))
@@ -179,7 +183,7 @@ class _Whole:
             run=run, outputs=found.outputs._replace(messages=()) if failed else found.outputs, tools=tools
         )
 
-    def _usage(self) -> tuple[tuple[str, int], ...] | None:
+    def _usage(self) -> Usage | None:
         """Tokens, wherever this client wrote them."""
         message = self.get("outputs", "generations")
         while isinstance(message.value, list) and message.value:
@@ -192,11 +196,10 @@ class _Whole:
             self.get("outputs", "usage"),
         )
         for each in places:
-            found = number_pairs(sorted(each.value.items())) if isinstance(each.value, dict) else None
+            found = usage_in(each.value)
             if found:
                 return found
-        own = ((key, self.get(key).value) for key in ("completion_tokens", "prompt_tokens", "total_tokens"))
-        return number_pairs(own)
+        return usage_in({key: self.get(key).value for key in ("completion_tokens", "prompt_tokens", "total_tokens")})
 
     def _tool(self, found: Observed) -> Observed:
         asked, gave = self.get("inputs"), self.get("outputs")
@@ -222,11 +225,6 @@ class _Whole:
             is_error=True if error.string() else message.is_error if message else None,
         )
         return found._replace(run=run)
-
-
-def _label(node: Node) -> Block:
-    name = node.get("name")
-    return block_of(name if isinstance(name.value, str) else node)
 
 
 def _time(node: Node) -> tuple[int | None, str | None]:

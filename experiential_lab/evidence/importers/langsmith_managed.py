@@ -15,9 +15,9 @@ from typing import Any
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.dialects import Node
-from experiential_lab.evidence.importers.format import Source, declared_id
+from experiential_lab.evidence.importers.format import Source, context_of, declared_id
 from experiential_lab.evidence.importers.langfuse_runs import tool_names
-from experiential_lab.evidence.importers.telemetry import number_pairs
+from experiential_lab.evidence.importers.usage import Usage, pooled, usage_in
 from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.records import digest_of, short_id
@@ -62,7 +62,7 @@ def _trace(source: Source, name: str, key: str, lines: list[Framed]) -> Trace:
         name=f"session {key}"[:80],
         keys=(f"session:{key}",),
         task=next((event.text for event in events if event.kind == "task"), None),
-        context="\n\n".join(event.text for event in events if event.kind == "context" and not event.aside) or None,
+        context=context_of(events),
         declared_tools=len(session.tools) or None,
         complete=True if any(_kind(each) == "session.status_terminated" for each in session.payloads) else None,
         usage=_usage(session.payloads),
@@ -155,14 +155,6 @@ def _said(value: Any) -> tuple[str, str]:
     return _kind(value), json.dumps(held, sort_keys=True)
 
 
-def _usage(payloads: list[Any]) -> tuple[tuple[str, int], ...] | None:
+def _usage(payloads: list[Any]) -> Usage | None:
     """Usage of all model requests; None as soon as one states none."""
-    ends = [each.get("model_usage") for each in payloads if _kind(each) == "span.model_request_end"]
-    totals: dict[str, int] = {}
-    for usage in ends:
-        pairs = number_pairs(usage.items()) if isinstance(usage, dict) else None
-        if pairs is None:
-            return None
-        for kind, count in pairs:
-            totals[kind] = totals.get(kind, 0) + count
-    return tuple(sorted([*totals.items(), ("model_messages", len(ends))])) if totals else None
+    return pooled(usage_in(each.get("model_usage")) for each in payloads if _kind(each) == "span.model_request_end")

@@ -7,7 +7,9 @@
   has its declared error as one.
 - Usage is that of the model calls which repeat no other; the conventions state no cost, some frameworks do.
 
-Not covered: log records in another file than their spans (they make a conversation of their own), metrics, embeddings, and
+- Log records without their spans are the conversation, too: a span that only they name is a model call.
+
+Not covered: spans and log records in two files are two views of one trace, each read by itself; metrics, embeddings, and
 content that was stored elsewhere (`*_ref` attributes).
 """
 
@@ -27,6 +29,8 @@ from experiential_lab.evidence.importers.dialects import (
 )
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.importers.span_records import (
+    CHOICE,
+    DETAILS,
     Group,
     Logged,
     entries_in,
@@ -39,21 +43,21 @@ from experiential_lab.evidence.importers.span_records import (
     status_of,
     told_by,
 )
-from experiential_lab.evidence.importers.span_records import moment as moment
-from experiential_lab.evidence.importers.telemetry import Run, nano_dollars
+from experiential_lab.evidence.importers.telemetry import Run
+from experiential_lab.evidence.importers.usage import Usage, in_nano_dollars, is_count
 from experiential_lab.evidence.trace import Imported
 
 NAME = "otlp_genai"
-DETAILS = "gen_ai.client.inference.operation.details"
 CONTENT = "gen_ai.content."
 MODEL_WORK = ("chat", "text_completion", "generate_content", "completion")
 VERCEL = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
+TOOL_EVENT = "gen_ai.tool.message"
 SAID_IN: dict[str, Role] = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
     "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-    "gen_ai.choice": "assistant",
+    TOOL_EVENT: "tool",
+    CHOICE: "assistant",
 }
 COUNTS = {
     "prompt": "input_tokens",
@@ -83,24 +87,31 @@ def run_of(group: Group) -> Run:
     """What a span of the GenAI conventions means."""
     entry = group.entry
     attributes = entry.attributes
-    work = attributes.get("gen_ai.operation.name").string()
+    work = group.get("gen_ai.operation.name").string()
+    told = {name: body for name, _, body in told_by(group)}
     vercel = attributes.get("ai.operationId").string() or ""
     is_tool = work == "execute_tool" or vercel == "ai.toolCall" or attributes.get("traceloop.span.kind").value == "tool"
-    if is_tool or attributes.get("gen_ai.tool.call.result"):
+    if is_tool or attributes.get("gen_ai.tool.call.result") or _tells_a_tool(told):
         given = attributes.get("gen_ai.tool.call.arguments", "ai.toolCall.args", "ai.toolCall.input", "tool_arguments")
         result = attributes.get("gen_ai.tool.call.result", "ai.toolCall.result", "ai.toolCall.output", "tool_response")
-        told = {name: body for name, _, body in told_by(group)}  # some tell both in events
+        asked, answered = (told.get(name, Node(entry.node.place, None)) for name in (TOOL_EVENT, CHOICE))
         return tool_run(
             group,
             attributes.get("gen_ai.tool.name", "ai.toolCall.name", "traceloop.entity.name"),
-            attributes.get("gen_ai.tool.call.id", "ai.toolCall.id"),
-            given or told.get("gen_ai.tool.message", given).get("content"),
-            result or told.get("gen_ai.choice", result).get("message"),
+            attributes.get("gen_ai.tool.call.id", "ai.toolCall.id") or answered.get("id"),
+            given or asked.get("content"),  # some tell both in events
+            result or answered.get("message"),
         )
     said = spellings(group)
     work = work or attributes.get("llm.request.type").string()
     is_call = work in MODEL_WORK or vercel.removesuffix(".doGenerate").removesuffix(".doStream") in VERCEL
     return model_run(group, said, is_call=is_call)
+
+
+def _tells_a_tool(told: dict[str, Node]) -> bool:
+    """Whether events are a tool's own: what it was given and what it gave, under one id."""
+    ids = {declared_id(body.get("id").value) for body in told.values()}
+    return told.keys() == {TOOL_EVENT, CHOICE} and len(ids) == 1 and None not in ids
 
 
 def tool_run(group: Group, name: Node, call_id: Node, arguments: Node, result: Node) -> Run:
@@ -117,6 +128,8 @@ def tool_run(group: Group, name: Node, call_id: Node, arguments: Node, result: N
         tool=tool,
         call_id=declared,
         is_error=error,
+        usage=_usage(group),
+        cost_nusd=_cost(group),
         notes=tuple(block_of(log.name if log.title else log.node) for log in group.logs),
     )
 
@@ -140,7 +153,7 @@ def model_run(group: Group, said: list[Said], *, is_call: bool) -> Run:
         for message in side
     ]
     if not is_call and not inputs and not outputs:
-        return plain_run(group, notes=tuple(_notes(group)))
+        return plain_run(group, notes=tuple(_notes(group)), usage=_usage(group), cost_nusd=_cost(group))
     return plain_run(
         group,
         "model",
@@ -148,8 +161,8 @@ def model_run(group: Group, said: list[Said], *, is_call: bool) -> Run:
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         copies=tuple(copies),
-        usage=_usage(group.entry.attributes),
-        cost_nusd=nano_dollars(group.entry.attributes.get("llm.cost.total", "operation.cost").value),
+        usage=_usage(group),
+        cost_nusd=_cost(group),
     )
 
 
@@ -170,17 +183,21 @@ def _unread_logs(group: Group) -> Iterator[Block]:
             yield block_of(body if body.string() else log.name if log.title else log.node)
 
 
-def _usage(attributes: Node) -> tuple[tuple[str, int], ...] | None:
+def _usage(group: Group) -> Usage | None:
     """Counts by kind of unit, as the first of three vocabularies states them."""
     for name in ("gen_ai.usage", "llm.token_count", "ai.usage"):
         counts = dict[str, int]()
-        for key, node in _leaves(attributes.get(name)):
+        for key, node in _leaves(group.get(name)):
             count = node.number()
-            if count is not None and key != "cost":
+            if count is not None and is_count(count) and key != "cost":
                 counts.setdefault(COUNTS.get(key, key), count)
         if counts:
             return tuple(sorted(counts.items()))
     return None
+
+
+def _cost(group: Group) -> int | None:
+    return in_nano_dollars(group.get("llm.cost.total", "operation.cost").value)
 
 
 def _leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
@@ -197,8 +214,8 @@ def _leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
 def spellings(group: Group) -> list[Said]:
     """The messages of a model call in each spelling that its span and its log records use."""
     attributes, events = group.entry.attributes, told_by(group)
-    found = [_in_attributes(attributes)]
-    found += [_in_attributes(given) for name, given, _ in events if name == DETAILS]
+    found = [] if group.entry.is_log else [_in_attributes(attributes)]
+    found += [_in_attributes(given if _holds(given) else body) for name, given, body in events if name == DETAILS]
     found.append(_indexed(attributes))
     found.append(_in_events((name, body) for name, _, body in events))
     found.append(_in_events(_listed(attributes.get("events"))))
@@ -217,6 +234,10 @@ def _listed(events: Node) -> Iterator[tuple[str, Node]]:
     """(name, event) of a list of events in an attribute."""
     for each in events.decoded().each():
         yield each.get("event.name").string() or "", each
+
+
+def _holds(attributes: Node) -> bool:
+    return bool(attributes.get("gen_ai.input.messages", "gen_ai.output.messages"))
 
 
 def _in_attributes(attributes: Node) -> Said:
@@ -242,7 +263,7 @@ def _in_events(events: Iterable[tuple[str, Node]]) -> Said:
         if name not in SAID_IN or not body:
             continue
         message = message_of(body, SAID_IN[name], declared_id(body.get("id").value))
-        if name == "gen_ai.choice":
+        if name == CHOICE:
             outputs.append(message._replace(is_end=message.is_end or bool(body.get("finish_reason"))))
         else:
             inputs.append(message)

@@ -1,11 +1,14 @@
 """Find spans and log records in files, whichever way they are wrapped, and make the traces of one conversation each.
 
-- A record holds one span or many: OTLP (`resourceSpans`, `resourceLogs`, also of Tempo and in snake case), a span as the
-  Python or JavaScript SDK prints it, a row of a data frame, or a page of Phoenix's interface.
+- A record holds one span or log record or many: OTLP (`resourceSpans`, `resourceLogs`, also of Tempo and in snake case), a
+  span or a log record as the Python or JavaScript SDK prints it, a row of a data frame, or a page of Phoenix's interface.
 - Ids of 32 and 16 hex digits are hex, of 24 and 12 characters that end in `=` base64; any other id is itself.
 - One span in two records counts once, a finished one before one that has not ended. A record of nothing but spans that were
   read elsewhere is a `duplicate_span`.
-- Log records belong to the span that they name; without it they are one of their own.
+- Log records belong to the span that they name, in their own order; without it they are one of their own. Messages that
+  name no span belong to their trace or conversation. A model call ends with its choices; what comes then is the next one. A
+  log record that another record holds too counts once.
+- The event of a log record is named by itself, by an attribute, or by its body; else by the role of the message in it.
 - A trace is one conversation id, else one trace id. Its keys are both, its threads, its linked traces, its response ids.
 - Numbers below `FIRST_TIME` in the place of times give an order and are no times.
 
@@ -13,6 +16,7 @@ Not covered: what a span means (`otel`, `openinference`), and how a conversation
 """
 
 import binascii
+import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +25,9 @@ from typing import Any, NamedTuple
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.dialects import Node, block_of
-from experiential_lab.evidence.importers.format import Source, declared_id
-from experiential_lab.evidence.importers.telemetry import NANO, Run, cost_of, depths, events_of, usage_of
+from experiential_lab.evidence.importers.format import Source, context_of, declared_id
+from experiential_lab.evidence.importers.telemetry import Run, cost_of, depths, events_of, usage_of, usage_repeated_in
+from experiential_lab.evidence.importers.usage import NANO
 from experiential_lab.evidence.spans import Place
 from experiential_lab.evidence.trace import Event, Imported, Trace
 from experiential_lab.records import digest_of, short_id
@@ -30,6 +35,22 @@ from experiential_lab.records import digest_of, short_id
 FIRST_TIME = 10**15  # nanoseconds: the first twelve days of 1970 are the counters of exporters without a clock
 RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs", "batches")
 SCOPES = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
+LOG_MARKS = (  # one of them stands in every log record, however it is printed
+    "timeUnixNano",
+    "time_unix_nano",
+    "observedTimeUnixNano",
+    "observed_time_unix_nano",
+    "observed_timestamp",
+    "observedTimestamp",
+    "severityNumber",
+    "severity_number",
+    "timestamp",
+)
+STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
+GEN_AI, CHOICE = "gen_ai.", "gen_ai.choice"
+DETAILS = "gen_ai.client.inference.operation.details"
+ROLES = ("system", "user", "assistant", "tool")
+MESSAGES = tuple(f"{GEN_AI}{role}.message" for role in ROLES)
 ITEMS = {"spans": False, "logRecords": True, "log_records": True}
 CONVERSATIONS = ("gen_ai.conversation.id", "session.id", "gen_ai.session.id", "langfuse.session.id")
 THREADS = ("thread_id", "traceloop.association.properties.thread_id", "traceloop.association.properties.session_id")
@@ -77,6 +98,11 @@ class Group(NamedTuple):
 
     entry: Logged
     logs: list[Logged]
+
+    def get(self, *names: str) -> Node:
+        """The first of these attributes of the span, else of its log records, that says something."""
+        held = (entry.attributes.get(*names) for entry in (self.entry, *self.logs))
+        return next((found for found in held if found), Node(self.entry.node.place, None))
 
 
 Reading = Callable[[Group], Run]
@@ -128,6 +154,8 @@ def spans_in(root: Node) -> Iterator[tuple[Node, bool]]:
                 yield from _in_resources(root.get(name))
         elif isinstance(value.get("trace"), dict) and any(name in value["trace"] for name in RESOURCES):
             yield from spans_in(root.get("trace"))
+        elif is_log_record(value):
+            yield root, True
         elif is_span(value):
             yield root, False
         else:
@@ -155,6 +183,13 @@ def is_span(value: object) -> bool:
     return named and (is_known or any(key.startswith("attributes.") for key in value))
 
 
+def is_log_record(value: dict[str, Any]) -> bool:
+    """Whether a parsed object is one log record: it has a time but no start, and a body or the name of its event."""
+    if any(key in value for key in STARTS) or not any(key in value for key in LOG_MARKS):
+        return False
+    return any(key in value for key in ("body", "eventName", "event_name"))
+
+
 def _entry(record: Framed, node: Node, *, is_log: bool) -> Logged:
     given = node.get("attributes")
     attributes = given.pairs() if isinstance(given.value, list) else given.decoded()
@@ -162,25 +197,41 @@ def _entry(record: Framed, node: Node, *, is_log: bool) -> Logged:
     inner = context if context.is_object else node
     parent = node.get("parentSpanId", "parent_span_id", "parent_id", "parentId", "parentSpanContext.spanId")
     start, started = moment(
-        node.get("startTimeUnixNano", "start_time_unix_nano", "timeUnixNano", "time_unix_nano", "observedTimeUnixNano"),
-        node.get("start_time", "startTime", "timestamp"),
+        _logged_at(node) if is_log else node.get("startTimeUnixNano", "start_time_unix_nano"),
+        node.get("start_time", "startTime", "timestamp", "observedTimestamp", "observed_timestamp"),
     )
     end, ended = moment(node.get("endTimeUnixNano", "end_time_unix_nano"), node.get("end_time", "endTime"))
-    name = node.get("name", "eventName", "event_name") or attributes.get("event.name")
+    own_id = None if is_log else node.get("id").value
     return Logged(
         record,
         node,
         is_log,
         span_id_of(inner.get("traceId", "trace_id", "context.trace_id").value, 16),
-        span_id_of(inner.get("spanId", "span_id", "context.span_id").value or node.get("id").value, 8),
+        span_id_of(inner.get("spanId", "span_id", "context.span_id").value or own_id, 8),
         span_id_of(parent.value, 8),
-        name,
+        _name(node, attributes, is_log=is_log),
         attributes,
         start,
         end,
         started,
         ended,
     )
+
+
+def _logged_at(node: Node) -> Node:
+    """When a log record was made, else when it was observed: there zero means unknown."""
+    names = ("timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano")
+    return next((found for name in names if (found := node.get(name)).number()), Node(node.place, None))
+
+
+def _name(node: Node, attributes: Node, *, is_log: bool) -> Node:
+    """The name of a span, or of the event that a log record tells."""
+    said = [node.get(name) for name in ("name", "eventName", "event_name")] + [attributes.get("event.name")]
+    if is_log:
+        body = _opened(node.get("body")).decoded()
+        inside = [body, *(body.get(name) for name in ("event.name", "event_name", "name"))]
+        said += [each for each in inside if (each.string() or "").startswith(GEN_AI)]
+    return next((each for each in said if each.string()), said[0])
 
 
 def span_id_of(value: object, size: int) -> str:
@@ -241,33 +292,73 @@ def _nanoseconds(text: str) -> int | None:
 
 
 def _once(entries: Sequence[Logged]) -> tuple[list[Logged], list[Logged]]:
-    """Each span once, a finished one before one that has not ended; and the others."""
+    """Each span once, a finished one before one that has not ended, and each log record of one record; and the others."""
     best: dict[tuple[str, str], Logged] = {}
+    told: dict[str, tuple[str, int]] = {}
+    kept: list[Logged] = []
+    again: list[Logged] = []
     for entry in entries:
         if entry.span_id and not entry.is_log:
             held = best.setdefault((entry.trace_id, entry.span_id), entry)
             if held.end is None and entry.end is not None:
                 best[entry.trace_id, entry.span_id] = entry
-    kept: list[Logged] = []
-    again: list[Logged] = []
     for entry in entries:
-        is_first = entry.is_log or not entry.span_id or best[entry.trace_id, entry.span_id] is entry
+        if entry.is_log:
+            place = _of_record(entry.record)
+            is_first = told.setdefault(short_id(json.dumps(entry.node.value, sort_keys=True)), place) == place
+        else:
+            is_first = not entry.span_id or best[entry.trace_id, entry.span_id] is entry
         (kept if is_first else again).append(entry)
     return kept, again
 
 
 def _grouped(entries: list[Logged]) -> list[Group]:
-    """Spans with their log records."""
-    groups: dict[tuple[object, ...], Group] = {}
-    for entry in sorted(entries, key=lambda each: each.is_log):
-        key: tuple[object, ...] = (entry.trace_id, entry.span_id) if entry.span_id else (id(entry),)
+    """Spans with their log records; several model calls that log records tell of one span, or of none, are one group each."""
+    groups: dict[tuple[str, ...], Group] = {}
+    told: dict[tuple[str, ...], list[Logged]] = {}
+    logs = [entry for entry in entries if entry.is_log]
+    for entry in entries:
         if not entry.is_log:
-            groups[key] = Group(entry, [])
-        elif key in groups:
-            groups[key].logs.append(entry)
-        else:
-            groups[key] = Group(entry, [entry])
+            groups[entry.trace_id, entry.span_id or _run_id(entry)] = Group(entry, [])
+    if all(log.start is not None for log in logs):
+        logs.sort(key=lambda log: log.start or 0)
+    for log in logs:
+        told.setdefault(_told_of(log), []).append(log)
+    for key, some in told.items():
+        calls = _calls(some)
+        if key in groups and len(calls) == 1:
+            groups[key].logs.extend(some)
+            continue
+        for number, call in enumerate(calls):
+            head, span_id = call[0], call[0].span_id
+            if span_id and len(calls) > 1:  # an agent's span, say: its calls are inside
+                head = head._replace(span_id=f"{span_id}#{number}", parent_id=span_id)
+            groups[*key, str(number)] = Group(head, [head, *call[1:]])
     return list(groups.values())
+
+
+def _told_of(log: Logged) -> tuple[str, ...]:
+    """What a log record is a part of: the span that it names, else, for a message, its conversation and trace."""
+    if log.span_id:
+        return log.trace_id, log.span_id
+    conversation = declared_id(log.attributes.get(*CONVERSATIONS).value) or ""
+    is_message = (log.trace_id or conversation) and log_event(log)[0] in (*MESSAGES, CHOICE, DETAILS)
+    return (log.trace_id, conversation, "") if is_message else (log.trace_id, _run_id(log))
+
+
+def _calls(logs: list[Logged]) -> list[list[Logged]]:
+    """The log records of each model call: it ends with its choices, or with all its details in one."""
+    found: list[list[Logged]] = [[]]
+    is_answered = is_detailed = False
+    for log in logs:
+        name = log_event(log)[0]
+        if is_detailed if name == DETAILS else is_answered and name in MESSAGES:
+            found.append([])
+            is_answered = is_detailed = False
+        is_detailed |= name == DETAILS
+        is_answered |= name in (CHOICE, DETAILS)
+        found[-1].append(log)
+    return found
 
 
 # What every span says
@@ -276,6 +367,7 @@ def _grouped(entries: list[Logged]) -> list[Group]:
 def plain_run(group: Group, kind: Any = "other", **more: Any) -> Run:
     """A run that says only its name, with what all runs have."""
     entry = group.entry
+    last = group.logs[-1] if entry.is_log else entry
     label = block_of(entry.name if entry.title else entry.node)
     return Run(
         run_id=_run_id(entry),
@@ -283,9 +375,9 @@ def plain_run(group: Group, kind: Any = "other", **more: Any) -> Run:
         kind=kind,
         label=label,
         start=entry.start,
-        end=entry.end,
+        end=last.start if entry.is_log else entry.end,
         started=entry.started,
-        ended=entry.ended,
+        ended=last.started if entry.is_log else entry.ended,
         **more,
     )
 
@@ -321,9 +413,25 @@ def told_by(group: Group) -> list[tuple[str, Node, Node]]:
 
 
 def log_event(log: Logged) -> tuple[str, Node, Node]:
-    body = log.node.get("body")
-    opened = Node(body.place, body.value, body.pointer, is_typed=True) if body else body
-    return log.title or log.attributes.get("event.name").string() or "", log.attributes, _body(log.attributes, opened)
+    """(name, attributes, body) of the event that a log record tells."""
+    opened = _opened(log.node.get("body"))
+    is_named = bool(log.title) and opened.string() == log.title  # the body is nothing but the name
+    body = _body(log.attributes, Node(opened.place, None) if is_named else opened)
+    return log.title or _implied(log.attributes, body), log.attributes, body
+
+
+def _opened(body: Node) -> Node:
+    return Node(body.place, body.value, body.pointer, is_typed=True) if body else body
+
+
+def _implied(attributes: Node, body: Node) -> str:
+    """The name of a nameless event of generative AI: what its body holds."""
+    role = body.get("role").string()
+    if not attributes.get("gen_ai"):
+        return ""
+    if body.get("message", "finish_reason"):
+        return CHOICE
+    return f"{GEN_AI}{role}.message" if role in ROLES else ""
 
 
 def _body(attributes: Node, body: Node) -> Node:
@@ -381,9 +489,9 @@ def _repeated_responses(groups: list[Group], runs: dict[str, Run]) -> set[str]:
     held: dict[str, tuple[tuple[bool, int], str]] = {}
     repeated = set()
     for group in groups:
-        attributes, run_id = group.entry.attributes, _run_id(group.entry)
-        rank = bool(attributes.get("gen_ai.response.id", "ai.response.id")), depth[run_id]
-        for response in _responses(attributes) if runs[run_id].kind == "model" else ():
+        run_id = _run_id(group.entry)
+        rank = bool(group.get("gen_ai.response.id", "ai.response.id")), depth[run_id]
+        for response in _responses(group) if runs[run_id].kind == "model" else ():
             if response not in held:
                 held[response] = rank, run_id
             elif rank > held[response][0]:
@@ -394,10 +502,10 @@ def _repeated_responses(groups: list[Group], runs: dict[str, Run]) -> set[str]:
     return repeated
 
 
-def _responses(attributes: Node) -> set[str]:
+def _responses(group: Group) -> set[str]:
     """The ids of the responses that a span holds."""
-    said = [attributes.get("gen_ai.response.id", "ai.response.id")]
-    providers = attributes.get("ai.response.providerMetadata").decoded()
+    said = [group.get("gen_ai.response.id", "ai.response.id")]
+    providers = group.get("ai.response.providerMetadata").decoded()
     said += [each.get("responseId") for _, each in providers.members()]
     return {each.value for each in said if each.string()}
 
@@ -406,8 +514,7 @@ def _trace(source: Source, name: str, key: str, groups: list[Group], runs: list[
     events = events_of(runs)
     asked = [event for event in events if event.kind == "task" and not event.aside]
     root = next((group.entry for group in groups if not group.entry.parent_id), groups[0].entry)
-    context = [event.text for event in events if event.kind == "context" and not event.aside and not event.branch]
-    tools = [count for group in groups if (count := _tools(group.entry.attributes))]
+    tools = [count for group in groups if (count := _tools(group))]
     return Trace(
         trace_id=short_id(name, key),
         source=source.digest,
@@ -415,10 +522,11 @@ def _trace(source: Source, name: str, key: str, groups: list[Group], runs: list[
         name=(root.title or "trace")[:80],
         keys=_keys(groups, key),
         task=asked[0].text if asked else None,
-        context="\n\n".join(context) or None,
+        context=context_of(events),
         declared_tools=max(tools, default=None),
         usage=usage_of(runs),
         cost_nusd=cost_of(runs),
+        usage_repeated=usage_repeated_in(runs),
         events=events
         + tuple(_mention(entry, "duplicate_view") for entry in again)
         + tuple(_mention(entry, "harness_text") for entry in _unsaid(groups, events)),
@@ -439,17 +547,17 @@ def _keys(groups: list[Group], key: str) -> tuple[str, ...]:
         metadata = group.entry.attributes.get("metadata").decoded()
         named.append(declared_id(metadata.get("thread_id", "session_id", "conversation_id").value))
         found |= {f"session:{each}" for each in named if each}
-        found |= {f"response:{each}" for each in _responses(group.entry.attributes)}
+        found |= {f"response:{each}" for each in _responses(group)}
         for link in group.entry.node.get("links").each():
             linked = span_id_of(link.get("traceId", "trace_id", "context.trace_id", "context.traceId").value, 16)
             found |= {f"session:{linked}"} if linked else set()
     return tuple(sorted(found)) or (f"session:{key}",)
 
 
-def _tools(attributes: Node) -> int:
+def _tools(group: Group) -> int:
     """How many tools a model call was offered."""
     for name in ("gen_ai.tool.definitions", "ai.prompt.tools", "llm.tools", "llm.request.functions"):
-        count = len(attributes.get(name).decoded().each())
+        count = len(group.get(name).decoded().each())
         if count:
             return count
     return 0

@@ -23,17 +23,9 @@ import msgspec
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
-from experiential_lab.evidence.importers.inspect_events import (
-    Part,
-    Quote,
-    as_dict,
-    as_list,
-    as_name,
-    cost_nusd,
-    is_count,
-    note,
-    quote,
-)
+from experiential_lab.evidence.importers.inspect_events import Quote, note, quote
+from experiential_lab.evidence.importers.parts import Part, listed, mapping, named
+from experiential_lab.evidence.importers.usage import counts_in, in_nano_dollars, nano_dollars
 from experiential_lab.evidence.trace import Event, Imported, Trace
 from experiential_lab.records import digest_of, short_id
 
@@ -60,11 +52,11 @@ def _read(source: Source) -> Imported:
 
 
 def _simulations(source: Source, record: Framed) -> list["_Simulation"]:
-    value, whole = record.value, Part(source.place(record), "", record.raw)
+    value, whole = record.value, Part(source.place(record), record.raw)
     if isinstance(value, dict) and isinstance(value.get("simulations"), list):
         parts = whole.below("/simulations").elements(value["simulations"])
         return [
-            _Simulation(record, part, as_dict(each), value)
+            _Simulation(record, part, mapping(each), value)
             for part, each in zip(parts, value["simulations"], strict=True)
         ]
     return [_Simulation(record, whole, value, {})] if _is_simulation(value) else []
@@ -75,26 +67,24 @@ class _Simulation:
 
     def __init__(self, record: Framed, part: Part, value: dict[str, Any], run: dict[str, Any]) -> None:
         self.record, self.part, self.value, self.run = record, part, value, run
-        self.info = as_dict(run.get("info"))
+        self.info = mapping(run.get("info"))
         self.ident, self.task_id = declared_id(value.get("id")), declared_id(value.get("task_id"))
-        tasks = [
-            task for task in map(as_dict, as_list(run.get("tasks"))) if declared_id(task.get("id")) == self.task_id
-        ]
+        tasks = [task for task in map(mapping, listed(run.get("tasks"))) if declared_id(task.get("id")) == self.task_id]
         self.declared = tasks[0] if tasks and self.task_id else {}
         self.notes: list[Event] = []
 
     @cached_property
     def messages(self) -> list[tuple[dict[str, Any], Part]]:
         """Every message with its place, in the order in which they were said."""
-        given = [] if _is_voice(self.value) else as_list(self.value.get("messages"))
+        given = [] if _is_voice(self.value) else listed(self.value.get("messages"))
         found: list[tuple[dict[str, Any], Part]] = []
         for message, part in zip(given, self.part.below("/messages").elements(given) if given else [], strict=True):
-            several = as_list(as_dict(message).get("tool_messages"))
+            several = listed(mapping(message).get("tool_messages"))
             if several:
                 parts = part.below("/tool_messages").elements(several)
-                found += [(as_dict(each), inside) for each, inside in zip(several, parts, strict=True)]
+                found += [(mapping(each), inside) for each, inside in zip(several, parts, strict=True)]
             else:
-                found.append((as_dict(message), part))
+                found.append((mapping(message), part))
         turns = [message.get("turn_idx") for message, _ in found]
         if all(type(turn) is int for turn in turns):
             found.sort(key=lambda each: int(each[0]["turn_idx"]))
@@ -111,16 +101,16 @@ class _Simulation:
         """What was said, after the policy; nothing where nobody spoke."""
         talk = _Talk(self)
         said = [event for message, part in self.messages for event in talk.message(message, part)]
-        policy = as_dict(self.info.get("environment_info")).get("policy")
+        policy = mapping(self.info.get("environment_info")).get("policy")
         if not said or not isinstance(policy, str):
             return said
-        at = Part(self.part.place, "", self.part.place.raw).text(policy, POLICY)
+        at = Part(self.part.place, self.part.place.raw).value(policy, POLICY)
         return [Event(kind="context", turn="0", span=self.part.place.span(at), text=policy), *said]
 
     def trace(self) -> Trace:
         trial = declared_id(self.value.get("trial"))
         name = [f"{key} {ident}" for key, ident in (("task", self.task_id), ("trial", trial)) if ident]
-        tools = as_dict(self.info.get("environment_info")).get("tool_defs")
+        tools = mapping(self.info.get("environment_info")).get("tool_defs")
         declared = [self.ident] if self.ident else [digest_of(self.record.raw), self.part.pointer]
         context = [event.text for event in self.events if event.kind == "context"]
         return Trace(
@@ -141,14 +131,14 @@ class _Simulation:
 
     def _statement(self) -> str | None:
         """What the user was told to want."""
-        told = as_dict(self.declared.get("user_scenario")).get("instructions")
-        texts = [told] if isinstance(told, str) else [each for each in as_dict(told).values() if isinstance(each, str)]
+        told = mapping(self.declared.get("user_scenario")).get("instructions")
+        texts = [told] if isinstance(told, str) else [each for each in mapping(told).values() if isinstance(each, str)]
         return "\n".join(texts) or None
 
     def _ticket(self) -> str | None:
         """What an agent that works alone is given in the place of a user."""
         ticket = self.declared.get("ticket")
-        is_alone = "solo" in str(as_dict(self.info.get("agent_info")).get("implementation"))
+        is_alone = "solo" in str(mapping(self.info.get("agent_info")).get("implementation"))
         return ticket if is_alone and isinstance(ticket, str) else None
 
     def _keys(self) -> tuple[str, ...]:
@@ -163,14 +153,13 @@ class _Simulation:
         for message in self.generated:
             if not isinstance(message.get("usage"), dict):
                 return None
-            totals.update({kind: count for kind, count in message["usage"].items() if is_count(count)})
+            totals.update(counts_in(message["usage"]))
         return tuple(sorted(totals.items())) or None
 
     def _cost(self) -> int | None:
-        stated = cost_nusd(self.value.get("agent_cost"))
+        stated = in_nano_dollars(self.value.get("agent_cost"))
         if stated is None and self.generated:
-            costs = [cost_nusd(message.get("cost")) for message in self.generated]
-            stated = sum(cost for cost in costs if cost is not None) if None not in costs else None
+            stated = nano_dollars(message.get("cost") for message in self.generated)
         return stated or None
 
 
@@ -199,7 +188,7 @@ class _Talk:
                 aside = "harness_text" if self.acted else None
                 found = [self._event("control" if aside else "context", said, aside=aside)]
             else:
-                found = [self._event("control", quote(part.source()), aside="unknown_role")]
+                found = [self._event("control", quote(part.whole), aside="unknown_role")]
         at = message.get("timestamp")
         return [msgspec.structs.replace(event, at=at) for event in found] if isinstance(at, str) else found
 
@@ -211,17 +200,17 @@ class _Talk:
         said = self._said(message, part)
         found = [self._event("text", said)] if said.text else []
         found += self._calls(message, part)
-        found = found or [self._event("control", quote(part.source()), aside="empty_message")]
+        found = found or [self._event("control", quote(part.whole), aside="empty_message")]
         return found if is_ours else [msgspec.structs.replace(each, aside="synthetic_assistant") for each in found]
 
     def _calls(self, message: dict[str, Any], part: Part) -> list[Event]:
         found: list[Event] = []
-        for number, given in enumerate(as_list(message.get("tool_calls"))):
-            call, at = as_dict(given), part.below(f"/tool_calls/{number}")
+        for number, given in enumerate(listed(message.get("tool_calls"))):
+            call, at = mapping(given), part.below(f"/tool_calls/{number}")
             arguments = call.get("arguments")
-            said = Quote(at.source(), "") if arguments is None else quote(at.text(arguments, "/arguments"))
-            named = {"tool": as_name(call.get("name")), "call_id": declared_id(call.get("id"))}
-            found.append(self._event("call", said, **named))
+            said = Quote(at.whole, "") if arguments is None else quote(at.value(arguments, "/arguments"))
+            about = {"tool": named(call.get("name")), "call_id": declared_id(call.get("id"))}
+            found.append(self._event("call", said, **about))
         if found:
             self.caller = str(message.get("role"))
         return found
@@ -250,7 +239,7 @@ class _Talk:
 
     def _said(self, message: dict[str, Any], part: Part) -> Quote:
         content = message.get("content")
-        return Quote(part.source(), "") if content is None else quote(part.text(content, "/content"))
+        return Quote(part.whole, "") if content is None else quote(part.value(content, "/content"))
 
     def _event(self, kind: Any, said: Quote, **more: Any) -> Event:
         span = self.simulation.part.place.span(said.at)
@@ -272,7 +261,7 @@ def _is_voice(value: dict[str, Any]) -> bool:
 
 
 def _is_run(value: object) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("tasks"), list) or not as_dict(value.get("info")):
+    if not isinstance(value, dict) or not isinstance(value.get("tasks"), list) or not mapping(value.get("info")):
         return False
     return isinstance(value.get("simulations"), list) or {"agent_info", "user_info"} <= value["info"].keys()
 

@@ -6,7 +6,7 @@
 - A history that was rewritten (old results cleared, the start cut off) still continues its branch when it holds the end of
   it. A result that names its call is that result, whatever became of its text.
 - A run that repeats its children (an agent's span around its model calls) is `duplicate_view`, and neither its usage nor its
-  cost is added.
+  cost is added; how many runs did so is `usage_repeated`.
 - A tool's own run and the message that shows its result are one observation: the message counts, because the agent saw it,
   and takes time and error from the run. Without a message the run counts. What a run without an id answers is never
   guessed: it pairs in its model call's record (`within`) or by name, and not at all against its arguments.
@@ -22,13 +22,12 @@ actions like those of any chat.
 
 import json
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from experiential_lab.evidence.importers.dialects import Block, Message, Role, json_in
+from experiential_lab.evidence.importers.usage import Usage, pooled, total_of
 from experiential_lab.evidence.trace import Event
 
-NANO = 1_000_000_000
 LEAST = 2  # blocks at the end of a history that must be the same, where its start is not
 
 
@@ -60,7 +59,7 @@ class Run(NamedTuple):
     started: str | None = None
     ended: str | None = None
     """Real times."""
-    usage: tuple[tuple[str, int], ...] | None = None
+    usage: Usage | None = None
     cost_nusd: int | None = None
     repeats: bool = False
     """Its format says that another run is the same model call."""
@@ -104,42 +103,29 @@ def leaves(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.kind == "model" and not run.repeats and run.run_id not in parents]
 
 
-def usage_of(runs: Sequence[Run]) -> tuple[tuple[str, int], ...] | None:
+def usage_of(runs: Sequence[Run]) -> Usage | None:
     """Usage of the leaf calls by kind of unit; None when one of them states none."""
-    counted, totals = leaves(runs), dict[str, int]()
-    for run in counted:
-        if not run.usage:
-            return None
-        for kind, count in run.usage:
-            totals[kind] = totals.get(kind, 0) + count
-    return tuple(sorted([*totals.items(), ("model_messages", len(counted))])) if totals else None
+    return pooled(run.usage for run in leaves(runs))
 
 
 def cost_of(runs: Sequence[Run]) -> int | None:
     """Nano-dollars of the leaf calls; None when one of them states none."""
-    costs = [run.cost_nusd for run in leaves(runs)]
-    return sum(cost for cost in costs if cost is not None) if costs and None not in costs else None
+    return total_of(run.cost_nusd for run in leaves(runs))
 
 
-def nano_dollars(value: object) -> int | None:
-    """A stated amount of dollars as whole nano-dollars; None for what is no amount.
-
-    >>> nano_dollars(1.2e-05), nano_dollars("0.0004095"), nano_dollars(None)
-    (12000, 409500, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        amount = Decimal(str(value)) * NANO
-        return int(amount.to_integral_value()) if amount.is_finite() and 0 <= amount < 2**53 else None
-    except ArithmeticError:
-        return None
+def usage_repeated_in(runs: Sequence[Run]) -> int:
+    """How many runs state usage or cost of leaf calls once more: those around them, and second views of one call."""
+    counted = leaves(runs)
+    known = {run.run_id for run in counted}
+    paths = zip(runs, _paths(runs), strict=True)
+    around = {above for run, path in paths if run.run_id in known and _states(run) for above in path[:-1]}
+    others = [run for run in runs if run.run_id not in known and _states(run)]
+    return sum(run.run_id in around or run.repeats for run in others)
 
 
-def number_pairs(values: Iterable[tuple[str, Any]]) -> tuple[tuple[str, int], ...] | None:
-    """Counts by kind of unit, those that are whole numbers; None when there is none."""
-    found = tuple((kind, count) for kind, count in values if isinstance(count, int) and not isinstance(count, bool))
-    return found or None
+def _states(run: Run) -> bool:
+    """Whether a run used or cost something; stores write zeros where they know nothing."""
+    return bool(run.cost_nusd) or any(count for _, count in run.usage or ())
 
 
 def _paths(runs: Sequence[Run]) -> list[tuple[str, ...]]:
