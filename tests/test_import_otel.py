@@ -34,7 +34,7 @@ from span_cases import (
     value,
 )
 
-from experiential_lab.evidence.corpus import import_files
+from experiential_lab.evidence.report import import_files
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import openinference, otel
 from experiential_lab.evidence.importers.dialects import Node
@@ -921,6 +921,30 @@ def test_spans_in_one_file_and_their_log_records_in_another_count_each_step_once
     order = sorted(files, key=lambda name: name != first)
     report = import_files(tmp_path / "lab", [tmp_path / f"{name}.jsonl" for name in order])
     assert report.counts["pairing"] == {"explicit_id": 1}
+    assert report.counts["left_out"] == {"terminal_no_observation": 1}
+    assert [trace.usage for trace in report.traces if trace.usage] == [(("input_tokens", 10), ("model_messages", 2))]
+
+
+@pytest.mark.parametrize("first", ["spans", "log records"])
+@pytest.mark.parametrize("kept", ["everything", "model calls", "tools", "nothing"])
+def test_whatever_two_files_of_one_trace_both_hold_counts_once(tmp_path: Path, kept: str, first: str):
+    used = {"gen_ai.usage.input_tokens": 5}
+    told = ([ASK], [CALLS], [ASK, CALLS, RESULTS], [ANSWER])
+    said = told if kept in ("everything", "model calls") else (None,) * 4
+    ran = [tool(2, "weather", "k1", "3C", '{"city":"Oslo"}'), tool(3, "weather", "k2", "21C", '{"city":"Lima"}')]
+    spans = [chat(1, said[0], said[1], used), chat(4, said[2], said[3], used)]
+    spans += ran if kept in ("everything", "tools") else []
+    details = [("input", told[0]), ("output", told[1])], [("input", told[2]), ("output", told[3])]
+    records = [
+        log(number, DETAILS, None, attributes=pairs({f"gen_ai.{side}.messages": each for side, each in call_}))
+        for number, call_ in zip((1, 4), details, strict=True)
+    ]
+    files = {"spans": lines(otlp(*spans)), "log records": lines(*records)}
+    for name, data in files.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(data)
+    order = sorted(files, key=lambda name: name != first)
+    report = import_files(tmp_path / "lab", [tmp_path / f"{name}.jsonl" for name in order])
+    assert report.counts["pairing"] == {"explicit_id": 2}
     assert report.counts["left_out"] == {"terminal_no_observation": 1}
     assert [trace.usage for trace in report.traces if trace.usage] == [(("input_tokens", 10), ("model_messages", 2))]
 

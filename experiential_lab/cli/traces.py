@@ -78,6 +78,8 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         say(
             f"looks like a secret: {reasons(secrets)}; it is masked wherever text is shown, and stays in the stored bytes"
         )
+    if counts["usage_repeated"]:
+        say(f"{counts['usage_repeated']:,} parents or second views repeat usage that is counted already: not added")
     if report.is_copy:
         say("every step of these files is known already from another file, and counts there")
     if counts["united"]:

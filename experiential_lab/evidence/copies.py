@@ -3,6 +3,9 @@
 - Two traces of one id are copies. The longer one counts; the shorter is `replayed_history` as far as it is the same, and
   what goes on otherwise keeps its steps under an id of its own. A copy that was not recorded counts before one that was: a
   second name makes no observation of what was declared to be none.
+- Two files may hold two views of one run under one id (its spans, its log records). Where all that counts in the shorter one
+  stands in the longer one too, it is `replayed_history`: what is set aside, and when parallel calls began, does not matter.
+  Usage that only the shorter one knows stays there.
 - A trace that begins with the history of another, which it calls its parent or shares a session with, replays that history.
   Without a declared parent the copied events must have equal, real times: two runs of one task may begin with equal words.
 - Which copy counts does not depend on the order of imports: the replay is the one that declares a parent, else the one that
@@ -42,6 +45,9 @@ class Outline(Record, kw_only=True):
     """16 hex an event: what it says."""
     times: str = ""
     """16 hex an event: when, zeros where no time is known; empty when none is."""
+    views: str = ""
+    """16 hex an event that counts: what another view of the same run must show too."""
+    knows_usage: bool = False
 
 
 class Verdict(Record, kw_only=True):
@@ -51,6 +57,8 @@ class Verdict(Record, kw_only=True):
     keys: tuple[str, ...]
     replayed: int | None = None
     """So many events, from the first, stand elsewhere; None: it is no copy."""
+    keeps_usage: bool = False
+    """What it used is known from it alone."""
 
 
 def outline_of(trace: Trace) -> Outline:
@@ -64,6 +72,8 @@ def outline_of(trace: Trace) -> Outline:
         events=len(trace.events),
         contents="".join(_content(event) for event in trace.events),
         times="".join(_hashed(at) if at else "0" * 16 for at in times) if any(times) else "",
+        views="".join(sorted(_view(event) for event in trace.events if not event.aside)),
+        knows_usage=trace.usage is not None,
     )
 
 
@@ -75,6 +85,13 @@ def _content(event: Event) -> str:
         except (ValueError, TypeError, RecursionError):  # no JSON, or none of the profile
             text = event.text
     return _hashed("\0".join((event.kind, event.tool or "", event.call_id or "", text)))
+
+
+def _view(event: Event) -> str:
+    """A call with an id is known by it, a result by its text: views spell arguments otherwise, or leave ids and tools out."""
+    if event.kind == "call" and event.call_id is not None:
+        return _hashed(f"call\0{event.call_id}")
+    return _hashed(f"{event.kind}\0{event.text}")
 
 
 def _hashed(text: str) -> str:
@@ -111,11 +128,15 @@ def _tell_apart(outlines: Sequence[Outline], observed: Set[str], verdicts: list[
                 verdicts[at] = Verdict(trace_id=trace_id, keys=keys)
                 continue
             same = _common(outline, outlines[longest])
+            keeps_usage = False
+            if not strict and same < outline.events and _is_view(outline, outlines[longest]):
+                same, keeps_usage = outline.events, not outlines[longest].knows_usage
             number = str(seen[outline.source])  # among its own file's, so that other files change no id
             verdicts[at] = Verdict(
                 trace_id=short_id(trace_id, outline.source, number),
                 keys=keys,
                 replayed=same if strict or same == outline.events else None,
+                keeps_usage=keeps_usage,
             )
 
 
@@ -145,6 +166,12 @@ def _order(outline: Outline, verdict: Verdict | None) -> tuple[bool, str, str]:
     """Originals first: without a parent, started earlier, with the smaller id."""
     has_parent = any(key.startswith("parent:") for key in outline.keys)
     return has_parent, outline.starts, verdict.trace_id if verdict else outline.trace_id
+
+
+def _is_view(one: Outline, other: Outline) -> bool:
+    """Whether all events that count stand in the other one too, in whatever order, each as often."""
+    mine, theirs = (Counter(map("".join, zip(*[iter(each.views)] * 16, strict=True))) for each in (one, other))
+    return bool(mine) and mine <= theirs
 
 
 def _common(one: Outline, other: Outline, *, timed: bool = False) -> int:
@@ -178,6 +205,8 @@ def settled(trace: Trace, verdict: Verdict | None) -> Trace:
         msgspec.structs.replace(event, aside="replayed_history") if at < verdict.replayed else event
         for at, event in enumerate(trace.events)
     )
+    if verdict.keeps_usage:
+        return msgspec.structs.replace(trace, events=events)
     if verdict.replayed < len(trace.events):
         return msgspec.structs.replace(trace, events=events, usage=None, cost_nusd=None)
     return msgspec.structs.replace(trace, events=events, usage=(), cost_nusd=0)

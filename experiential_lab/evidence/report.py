@@ -26,7 +26,7 @@ from experiential_lab.evidence.secrets import Secret, find_secrets, secrets_in
 from experiential_lab.evidence.sources import Declared, SourceInfo
 from experiential_lab.evidence.spans import ZIP, members, unpacked_file
 from experiential_lab.evidence.spool import Overflow
-from experiential_lab.evidence.trace import LedgerRow, Rejected, SetAside, Transition
+from experiential_lab.evidence.trace import LedgerRow, Rejected, SetAside, Trace, Transition
 from experiential_lab.records import NoEvidence
 
 USES = ("step", "observation", "context")
@@ -48,6 +48,11 @@ class ImportReport:
 
     def __repr__(self) -> str:
         return f"<import of {len(self.sources)} sources: {self._sum('transitions'):,} of {self._sum('steps'):,} steps are paired>"
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """Every trace of the given files, without its events."""
+        return self.corpus.part(Trace, self.sources)
 
     @cached_property
     def ledger(self) -> pl.DataFrame:
@@ -132,6 +137,7 @@ class ImportReport:
                 {"path": corpus.names[info.digest], "format": info.format, "rule": info.rule} for info in self.sources
             ],
             "unusable": [{"path": path, "reason": reason} for path, reason in self.unusable],
+            "usage_repeated": self._sum("usage_repeated"),
             "united": list(self.united),
             "extends": {info.digest: info.extends for info in self.sources if info.extends},
             "changed": [dict(zip(("trace", "step", "old", "new"), row, strict=True)) for row in self.changed],

@@ -49,6 +49,8 @@ class Sums(Record, kw_only=True):
     events: int
     steps: int
     transitions: int
+    usage_repeated: int = 0
+    """Parents and second views that state usage or cost which is counted already: they were not added."""
     used: Counts
     """Events by use: step, observation, context."""
     pairing: Counts
@@ -185,7 +187,7 @@ class _Told:
         self._spools = spools
         self.outlines: list[Outline] = []
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self._events = 0
+        self._events = self._repeated = 0
 
     def add(self, trace: Trace, verdict: Verdict | None) -> None:
         self.outlines.append(outline_of(trace))
@@ -210,11 +212,13 @@ class _Told:
             events=self._events,
             steps=counts["pairing"].total() + counts["left_out"].total(),
             transitions=counts["pairing"].total(),
+            usage_repeated=self._repeated,
             **{name: tuple(sorted(counts[name].items())) for name in COUNTED},
         )
 
     def _count(self, trace: Trace, ledger: Ledger) -> None:
         self._events += len(trace.events)
+        self._repeated += trace.usage_repeated
         counts = self._counts
         counts["used"].update(ledger.used)
         counts["left_out"].update(row.outcome for row in ledger.rows if row.transition_id is None)

@@ -22,19 +22,16 @@ from typing import Any
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
-from experiential_lab.evidence.importers.format import context_of as context_of
-from experiential_lab.evidence.importers.format import read_each as read_each
-from experiential_lab.evidence.importers.format import request_of as request_of
-from experiential_lab.evidence.importers.format import task_keys as task_keys
-from experiential_lab.evidence.importers.parts import Part as Part
-from experiential_lab.evidence.importers.parts import in_own_order as in_own_order
-from experiential_lab.evidence.importers.parts import listed as listed
-from experiential_lab.evidence.importers.parts import mapping as mapping
-from experiential_lab.evidence.importers.parts import named
-from experiential_lab.evidence.importers.parts import parts_of as parts_of
-from experiential_lab.evidence.importers.usage import nano_dollars as nano_dollars
-from experiential_lab.evidence.importers.usage import summed as summed
+from experiential_lab.evidence.importers.format import (
+    Format,
+    Source,
+    context_of,
+    declared_id,
+    read_each,
+    request_of,
+)
+from experiential_lab.evidence.importers.parts import Part, in_own_order, listed, mapping, named, parts_of
+from experiential_lab.evidence.importers.usage import nano_dollars, summed
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.records import digest_of, short_id

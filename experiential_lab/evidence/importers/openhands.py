@@ -24,19 +24,9 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.atif import (
-    Part,
-    context_of,
-    in_own_order,
-    listed,
-    mapping,
-    nano_dollars,
-    parts_of,
-    request_of,
-    summed,
-    task_keys,
-)
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.format import Format, Source, context_of, declared_id, request_of, task_keys
+from experiential_lab.evidence.importers.parts import Part, in_own_order, listed, mapping, parts_of
+from experiential_lab.evidence.importers.usage import nano_dollars, summed
 from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Event, Imported, Trace
 from experiential_lab.records import digest_of, short_id

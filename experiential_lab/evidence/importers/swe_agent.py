@@ -31,19 +31,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.atif import (
-    Part,
+from experiential_lab.evidence.importers.format import (
+    Format,
+    Source,
     context_of,
-    listed,
-    mapping,
-    nano_dollars,
-    parts_of,
+    declared_id,
     read_each,
     request_of,
-    summed,
     task_keys,
 )
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.parts import Part, listed, mapping, parts_of
+from experiential_lab.evidence.importers.usage import nano_dollars, summed
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import Event, Imported, Rejected, Trace
 from experiential_lab.records import digest_of, short_id
