@@ -34,12 +34,12 @@ from span_cases import (
     value,
 )
 
-from experiential_lab.evidence.report import import_files
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import openinference, otel
 from experiential_lab.evidence.importers.dialects import Node
 from experiential_lab.evidence.importers.format import Source
 from experiential_lab.evidence.importers.span_records import DETAILS, moment, span_id_of
+from experiential_lab.evidence.report import import_files
 from experiential_lab.evidence.spans import Place
 from experiential_lab.evidence.trace import STEP_REASONS, Trace
 from experiential_lab.evidence.transitions import ledger_of
