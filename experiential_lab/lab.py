@@ -16,7 +16,7 @@ from experiential_lab.evidence.split import LineageTable, current_split, forget_
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.lookup import find_transition, look_up
 from experiential_lab.records import NoEvidence, StaleError, UsageError
-from experiential_lab.retrieval.grounding import current_index, keep_receipt, make_index
+from experiential_lab.retrieval.grounding import current_index, make_index
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, load
 from experiential_lab.retrieval.support import Label
@@ -131,7 +131,7 @@ class Lab:
 
     def keep(self, hits: Hits) -> str:
         """Store the receipt of one retrieval; its digest opens it again."""
-        return keep_receipt(self.store, hits.receipt)
+        return hits.keep(store=self.store)
 
     @contextmanager
     def session(

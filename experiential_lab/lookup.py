@@ -13,11 +13,9 @@ from experiential_lab.evidence.corpus import Corpus
 from experiential_lab.evidence.frames import ledger_frame
 from experiential_lab.evidence.trace import Trace, Transition
 from experiential_lab.records import LabError, NoEvidence, Span, Unverifiable, UsageError
-from experiential_lab.retrieval.grounding import find_receipt
-from experiential_lab.retrieval.receipts import RetrievalReceipt, verify, verify_durable
+from experiential_lab.retrieval.kept import SHORTEST, find
+from experiential_lab.retrieval.receipts import Receipt, RetrievalReceipt, verify, verify_durable
 from experiential_lab.store import Store
-
-SHORTEST = 6  # characters of an id that may stand for it
 
 
 def look_up(store: Store, ident: str, corpus: Corpus | None) -> dict[str, Any]:
@@ -55,8 +53,8 @@ def look_up(store: Store, ident: str, corpus: Corpus | None) -> dict[str, Any]:
             }
     if tomb := next((row for row in store.rows("forgotten") if _only(plain, _hex(row.fields["removed"]))), None):
         return {"kind": "tombstone", "at": tomb.at, "actor": tomb.actor, **tomb.fields}
-    if receipt := find_receipt(store, plain):
-        return _receipt(receipt, store)
+    if kept_receipt := find(store, plain):
+        return _receipt(kept_receipt.receipt, store)
     if found := _only(plain, _hex(_named(store))):
         kept = store.describe(f"sha256:{found}")
         return {"kind": kept.kind, "digest": f"sha256:{found}", "inputs": kept.inputs, "body": kept.body}
@@ -163,12 +161,11 @@ def _trace(trace: Trace, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def _receipt(receipt: RetrievalReceipt, store: Store) -> dict[str, Any]:
+def _receipt(receipt: Receipt, store: Store) -> dict[str, Any]:
     """The receipt, and one line a check: ✓ held, ✗ did not, ? could not be looked at."""
-    checks: dict[str, Callable[[], object]] = {
-        "shape and digest": lambda: verify(receipt),
-        "join with the stored snapshot": lambda: verify_durable(receipt, store),
-    }
+    checks: dict[str, Callable[[], object]] = {"shape and digest": lambda: verify(receipt)}
+    if isinstance(receipt, RetrievalReceipt):
+        checks["join with the stored snapshot"] = lambda: verify_durable(receipt, store)
     lines = {}
     for name, check in checks.items():
         try:

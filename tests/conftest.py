@@ -1,10 +1,16 @@
 """What all tests share: where the design's real files are, and how many examples a property is tried on."""
 
+import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
+from cli_cases import Ran, Xlab
 from hypothesis import settings
+
+from experiential_lab import cli
+from experiential_lab.cli import screen
 
 SHARED = Path(os.environ.get("EXPERIENTIAL_LAB_SHARED", Path(__file__).parent.parent.parent / "shared"))
 DEEP = os.environ.get("EXPERIENTIAL_LAB_DEEP") == "1"
@@ -25,3 +31,20 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def airline(shared: Path) -> Path:
     return shared / "samples" / "tau-bench" / "gpt-4o-airline.json"
+
+
+@pytest.fixture
+def xlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Xlab:
+    """Runs one command in a folder of its own, as the installed script does."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "argv", ["xlab", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        for console in (screen.out, screen.err):
+            monkeypatch.setattr(console, "_width", 140)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return Ran(end.value.code or 0, *capsys.readouterr())
+
+    return run

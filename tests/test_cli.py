@@ -1,49 +1,15 @@
 """The command line contract: keys, exit codes, one line of error, and text that cannot steer a terminal."""
 
-import io
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from cli_cases import Xlab
 
-from experiential_lab import cli
-from experiential_lab.cli import screen
 from experiential_lab.lab import bundled
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-Xlab = Callable[..., Ran]
-
-
-@pytest.fixture
-def xlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Xlab:
-    """Runs one command in a folder of its own, as the installed script does."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object, stdin: str = "") -> Ran:
-        monkeypatch.setattr(sys, "argv", ["xlab", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        for console in (screen.out, screen.err):
-            monkeypatch.setattr(console, "_width", 140)
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return Ran(end.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

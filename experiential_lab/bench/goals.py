@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiential_lab.bench import evidence, first_walk, retrieval
+from experiential_lab.bench import evidence, first_walk, receipts, retrieval
 from experiential_lab.records import UsageError
 
 Measure = Callable[[Path], list[dict[str, Any]]]
@@ -13,6 +13,7 @@ GOALS: dict[str, tuple[Measure, ...]] = {
     "7": (evidence.framing, evidence.importing, evidence.memory),
     "8": (evidence.digests,),
     "10": (first_walk.step,),
+    "11": (receipts.receipts,),
     "12": (retrieval.ten_thousand, first_walk.query),
 }
 

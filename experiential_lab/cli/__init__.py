@@ -9,12 +9,12 @@ import io
 import os
 import sys
 
-from experiential_lab.cli import asking, showing, traces
+from experiential_lab.cli import asking, receipts, showing, traces
 from experiential_lab.cli.app import app
 from experiential_lab.cli.screen import fail, out
 from experiential_lab.records import LabError
 
-__all__ = ["asking", "main", "showing", "traces"]
+__all__ = ["asking", "main", "receipts", "showing", "traces"]
 
 
 def main() -> None:

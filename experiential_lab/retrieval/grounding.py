@@ -16,7 +16,7 @@ from experiential_lab.evidence.split import Current
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.records import NoEvidence, StaleError
 from experiential_lab.retrieval.index import Index, build, save
-from experiential_lab.retrieval.receipts import Query, RetrievalReceipt
+from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.views import (
     Boundary,
     Entry,
@@ -106,26 +106,6 @@ def _inputs(corpus: Corpus, split: Current | None) -> dict[str, str]:
 
 def _sources(corpus: Corpus) -> dict[str, str]:
     return {f"source {info.digest[7:15]}": info.digest for info in corpus.sources if info.origin == "recorded"}
-
-
-def keep_receipt(store: Store, receipt: RetrievalReceipt) -> str:
-    """Stores a receipt, which otherwise lives in memory alone; returns its receipt digest, by which it is found again."""
-    inventory = receipt.visibility.artifact
-    artifact = store.keep("receipt", receipt, inputs={"inventory": inventory.digest} if inventory else {})
-    store.append("artifact_kept", artifact=artifact, receipt=receipt.receipt_digest)
-    return receipt.receipt_digest
-
-
-def find_receipt(store: Store, receipt_digest: str) -> RetrievalReceipt | None:
-    """A kept receipt by its digest, or by the first characters of its hex."""
-    for row in store.rows("artifact_kept"):
-        if (
-            str(row.fields.get("receipt", ""))
-            .removeprefix("sha256:")
-            .startswith(receipt_digest.removeprefix("sha256:"))
-        ):
-            return store.load(str(row.fields["artifact"]), "receipt", RetrievalReceipt)
-    return None
 
 
 def query_of(transition: Transition) -> Query:

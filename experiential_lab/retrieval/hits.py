@@ -1,7 +1,7 @@
 """What one search gave back, as a sequence of hits with its support and its receipt.
 
 - Hits are in order of rank; `entries` holds what each row stands for, with the observation.
-- `use` and `no_use` make the record that a result was, or was not, used.
+- `use` and `no_use` make the record that a result was, or was not, used. Nothing is written until `keep`.
 - Trace text is escaped wherever it becomes HTML.
 
 Not covered: whether anything should be predicted from these. `support` says how near the precedents are, no more.
@@ -14,7 +14,8 @@ from typing import Any, overload
 import polars as pl
 
 from experiential_lab.evidence.secrets import masked
-from experiential_lab.records import FREE, Cost
+from experiential_lab.records import FREE, Cost, UsageError
+from experiential_lab.retrieval.kept import keep
 from experiential_lab.retrieval.receipts import (
     Consumer,
     Disposition,
@@ -25,9 +26,11 @@ from experiential_lab.retrieval.receipts import (
     UseReceipt,
     no_use,
     use,
+    verify_use,
 )
 from experiential_lab.retrieval.support import Label, Rule
 from experiential_lab.retrieval.views import Entry
+from experiential_lab.store import Store
 
 _FRAME = {
     "rank": pl.Int64,
@@ -48,7 +51,14 @@ class Hits(Sequence[Hit]):
     """What one search gave back, best first, with its support and its receipt. It never changes."""
 
     def __init__(
-        self, receipt: RetrievalReceipt, entries: tuple[Entry, ...], support: Label, rule: Rule, *, cost: Cost = FREE
+        self,
+        receipt: RetrievalReceipt,
+        entries: tuple[Entry, ...],
+        support: Label,
+        rule: Rule,
+        *,
+        cost: Cost = FREE,
+        store: Store | None = None,
     ) -> None:
         self.receipt = receipt
         self.cost = cost
@@ -57,6 +67,7 @@ class Hits(Sequence[Hit]):
         """The hit entries, in order of rank."""
         self.support = support
         self.rule = rule
+        self._store = store
 
     def __repr__(self) -> str:
         return f"<{len(self)} hits, support {self.support} ({self.rule}), receipt {self.receipt.receipt_digest[7:15]}>"
@@ -80,12 +91,30 @@ class Hits(Sequence[Hit]):
         }
 
     def use(self, rank: int, relation: Relation, consumer: Consumer) -> UseReceipt:
-        """The record that the hit of `rank` was given to `consumer`. Raises UsageError: there is no such rank."""
+        """The record that the hit of `rank` was given to `consumer`. Raises UsageError: no such rank or relation."""
         return use(self.receipt, rank, relation=relation, consumer=consumer)
 
     def no_use(self, rank: int, reason: str, *, disposition: Disposition = "no_use") -> DispositionReceipt:
-        """The record that the hit of `rank` was not used, and why. Raises UsageError: there is no such rank."""
+        """The record that the hit of `rank` was not used, and why. Raises UsageError: no such rank, or no reason."""
         return no_use(self.receipt, rank, reason=reason, disposition=disposition)
+
+    def keep(self, *uses: UseReceipt | DispositionReceipt, store: Store | None = None) -> str:
+        """Store the receipt, then `uses` of it; return the digest that opens it again.
+
+        `store`: None is the workspace that the index was loaded from.
+
+        Raises:
+            UsageError: the index was only built, and no store is given; or the workspace cannot be written.
+            IntegrityError: a use belongs to another retrieval, or the inventory of the receipt is not in that store.
+        """
+        store = store or self._store
+        if store is None:
+            raise UsageError("these hits come from an index of no workspace: name one, hits.keep(store=lab.store)")
+        for each in uses:
+            verify_use(each, self.receipt)
+        for receipt in (self.receipt, *uses):
+            keep(store, receipt)
+        return self.receipt.receipt_digest
 
     def frame(self) -> pl.DataFrame:
         """One row a hit, in order of rank."""

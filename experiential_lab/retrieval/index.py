@@ -98,6 +98,7 @@ class _Ground(NamedTuple):
     precedents: Precedents
     artifact: Artifact | None
     dense: Dense | None
+    store: Store | None
 
 
 class Index:
@@ -110,14 +111,15 @@ class Index:
         *,
         dense: Dense | None = None,
         fusion: Fusion = "sparse",
-        inputs: tuple[tuple[str, str], ...] | None = None,
+        inputs: tuple[tuple[str, str], ...] = (),
+        store: Store | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.config = _config(ranker.channels, fusion, dense.embedder.snapshot if dense else None)
-        self.inputs = inputs or ()
+        self.inputs = inputs
         """((name, digest), ...) of what a loaded index was made of."""
         self.level: VerificationLevel = "index_verified"
-        self._stored = inputs is not None
+        self._store = store
         self._whole = self._ground(snapshot, ranker, dense)
         self._lock = Lock()
         self._fit: _Ground | None = None
@@ -158,8 +160,8 @@ class Index:
         return self._whole.dense.embedder.snapshot if self._whole.dense else None
 
     def _ground(self, snapshot: Snapshot, ranker: Ranker, dense: Dense | None) -> _Ground:
-        artifact = snapshot.artifact if self._stored else None
-        return _Ground(snapshot, ranker, Precedents(snapshot.entries), artifact, dense)
+        artifact = snapshot.artifact if self._store else None
+        return _Ground(snapshot, ranker, Precedents(snapshot.entries), artifact, dense, self._store)
 
     def _fit_ground(self) -> _Ground:
         """The fit prefix with postings of its own: a mask would cost every search what a cut costs once."""
@@ -241,7 +243,7 @@ class IndexView:
             attributes=(("rule", support.rule), ("support", support.label)),
         )
         entries = tuple(self._ground.snapshot.entries[found.row] for found in ranked.hits)
-        return Hits(seal(receipt), entries, support.label, support.rule, cost=ranked.cost)
+        return Hits(seal(receipt), entries, support.label, support.rule, cost=ranked.cost, store=self._ground.store)
 
     def _hit(self, place: int, found: Ranked, names: tuple[str, ...], act: Act) -> Hit:
         entry = self._ground.snapshot.entries[found.row]
@@ -400,7 +402,7 @@ def load(store: Store, digest: str, *, embedder: Embedder | None = None) -> Inde
         embedder = embedder or local_embedder(manifest.embedder)
         check_snapshot(manifest.embedder, embedder.snapshot)
         dense = Dense(Vectors(read_npy(blobs["vectors"]), ranker.order), embedder)
-    return Index(snapshot, ranker, dense=dense, fusion=manifest.config.fusion, inputs=manifest.inputs)
+    return Index(snapshot, ranker, dense=dense, fusion=manifest.config.fusion, inputs=manifest.inputs, store=store)
 
 
 _ENTRIES = msgspec.json.Decoder(Entry)

@@ -5,19 +5,32 @@
   invalidated, and that every exclusion and count is right. It does not prove that these rows rank best.
 - `verify_durable` proves the same against the stored inventory, read again. It does not prove more than `join`.
 
-What is consistent and false in query, score, parts, snippet or reasons is found only by `index.replay`, which asks again.
-A missing inventory is `Unverifiable`, never a pass and never an empty snapshot; a mismatch raises, with both values.
+What REPLAY_ONLY names may be false in a receipt that joins, as may a score that agrees with its parts, and an exclusion or a
+base that was swapped together with its counts: only a replay finds these, for it asks again. What CLAIMED names is the word
+of who used a result: no check can contradict it. A missing inventory is `Unverifiable`, never a pass and never an empty
+snapshot; a mismatch raises, with both values.
+
 Put in a prompt is not shown to have had influence: a use says what was given to whom, no more. No receipt holds a time, a
-run or an actor, so equal retrievals share one receipt. Receipts are not signed.
+run or an actor, so equal retrievals share one receipt; a receipt of another question that has the same answer is a true
+receipt of that question. Receipts are not signed. The three records have one form and one kind of digest, so they share
+this file.
 """
 
 import re
 from collections.abc import Iterable
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
-from experiential_lab.records import IntegrityError, Record, Unverifiable, UsageError, canonical_bytes, digest
+from experiential_lab.records import (
+    SAFE_INTEGER,
+    IntegrityError,
+    Record,
+    Unverifiable,
+    UsageError,
+    canonical_bytes,
+    digest,
+)
 from experiential_lab.retrieval.ranking import RankerConfig
 from experiential_lab.retrieval.views import (
     Act,
@@ -26,6 +39,7 @@ from experiential_lab.retrieval.views import (
     Visibility,
     act_of,
     read_inventory,
+    read_rows,
     row_digest,
 )
 from experiential_lab.store import Store
@@ -34,6 +48,11 @@ Relation = Literal["supports", "contradicts", "extends", "rederives", "backgroun
 Disposition = Literal["irrelevant", "no_use"]
 
 SNIPPET = 80  # characters of an observation that a receipt repeats
+FOREIGN = "v1:"  # begins the name of a ranker that is not ours: its receipt was migrated and cannot be replayed
+REPLAY_ONLY = ("query", "retriever", "attributes", "results[].snippet", "results[].reasons", "results[].parts[][0]")
+"""What may be false, by itself, in a retrieval receipt that joins. A name stands for all below it."""
+CLAIMED = ("relation", "consumer", "disposition", "reason")
+"""What a use or a disposition says, and nothing can contradict."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -77,6 +96,8 @@ class RetrievalReceipt(Record, kw_only=True, tag="retrieval", tag_field="receipt
     visibility: Visibility
     results: tuple[Hit, ...]
     attributes: tuple[tuple[str, str], ...] = ()
+    migrated_from: str = ""
+    """Digest of the embedded draft that this was read from; its ranker is FOREIGN."""
     receipt_digest: str = ""
     """Digest of this record without this field."""
 
@@ -146,9 +167,10 @@ def use(receipt: RetrievalReceipt, rank: int, *, relation: Relation, consumer: C
     """The record that the result of `rank` was given to `consumer`.
 
     Raises:
-        UsageError: there is no such rank.
+        UsageError: there is no such rank, or no such relation.
     """
     hit = _hit(receipt, rank)
+    _check_word("relation", relation, get_args(Relation))
     return seal(
         UseReceipt(
             schema=1,
@@ -168,9 +190,12 @@ def no_use(
     """The record that the result of `rank` was not used, and why.
 
     Raises:
-        UsageError: there is no such rank.
+        UsageError: there is no such rank, no such disposition, or no reason.
     """
     hit = _hit(receipt, rank)
+    _check_word("disposition", disposition, get_args(Disposition))
+    if not reason.strip():
+        raise UsageError(f"rank {rank} was not used for the reason {reason!r}: say why")
     return seal(
         DispositionReceipt(
             schema=1,
@@ -190,51 +215,65 @@ def _hit(receipt: RetrievalReceipt, rank: int) -> Hit:
     return receipt.results[rank - 1]
 
 
+def _check_word(what: str, word: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        raise UsageError(f"{what} is {word!r}; it can be {', '.join(known)}")
+
+
 def verify(receipt: Receipt | bytes) -> Consistent:
     """Check form, digest and inner agreement of one receipt, given as a record or as its bytes.
 
     Raises:
         IntegrityError: it is not what it was made to be; the message names both values.
     """
-    receipt = _read(receipt)
+    receipt = read_receipt(receipt if isinstance(receipt, bytes) else _written(receipt))
     _same("receipt digest", receipt.receipt_digest, _own_digest(receipt))
     _same("schema", receipt.schema, 1)
     if isinstance(receipt, RetrievalReceipt):
         _check_visibility(receipt)
         _check_results(receipt)
+        _check_origin(receipt)
+    else:
+        _check_identity(receipt)
     return Consistent(receipt=receipt.receipt_digest)
 
 
 _DECODER = msgspec.json.Decoder(Receipt)
 
 
-def _read(receipt: Receipt | bytes) -> Receipt:
-    """The receipt as any reader sees it: typed, in canonical form, without floats."""
+def read_receipt(data: bytes) -> Receipt:
+    """A receipt from its canonical bytes; `verify` checks what it says.
+
+    Raises:
+        IntegrityError: `data` holds no receipt, or another spelling of one.
+    """
     try:
-        data = receipt if isinstance(receipt, bytes) else canonical_bytes(receipt)
         read: Receipt = _DECODER.decode(data)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise IntegrityError(f"not a receipt: {error}") from error
     if canonical_bytes(read) != data:
         raise IntegrityError("a receipt is not in canonical form: read it, and write it again with canonical_bytes")
     return read
 
 
+def _written(receipt: Receipt) -> bytes:
+    """A constructor checks no type, so a record is verified as any reader sees it."""
+    try:
+        return canonical_bytes(receipt)
+    except (ValueError, TypeError) as error:
+        raise IntegrityError(f"not a receipt: {error}") from error
+
+
 def _check_visibility(receipt: RetrievalReceipt) -> None:
     seen = receipt.visibility
     order = [(exclusion.level, exclusion.value) for exclusion in seen.excluded]
     _same("order of exclusions", order, sorted(set(order)))
-    for name, value in (("snapshot digest", seen.snapshot_digest), *_artifact_digests(seen)):
-        if not _DIGEST.fullmatch(value):
-            raise IntegrityError(f"{name} is {value!r}, no sha256 digest")
+    _check_digest("snapshot digest", seen.snapshot_digest)
     if seen.artifact:
+        _check_digest("artifact digest", seen.artifact.digest)
         _same("uri of the artifact", seen.artifact.uri, f"blob:{seen.artifact.digest}")
     if not 0 <= seen.visible_count <= seen.snapshot_count:
         raise IntegrityError(f"{seen.visible_count} rows visible of {seen.snapshot_count}")
-
-
-def _artifact_digests(seen: Visibility) -> tuple[tuple[str, str], ...]:
-    return (("artifact digest", seen.artifact.digest),) if seen.artifact else ()
 
 
 def _check_results(receipt: RetrievalReceipt) -> None:
@@ -243,11 +282,10 @@ def _check_results(receipt: RetrievalReceipt) -> None:
     _same("ranks", [hit.rank for hit in results], list(range(1, len(results) + 1)))
     _same("distinct places", len({hit.position for hit in results}), len(results))
     _same("distinct entries", len({hit.row.entry_id for hit in results}), len(results))
-    order = [(-hit.score, hit.row.entry_id) for hit in results]
-    _same("order by score and entry id", order, sorted(order))
     for hit in results:
         _same(f"score of rank {hit.rank}", hit.score, sum(part for _, part in hit.parts))
-        if min((hit.score, *(part for _, part in hit.parts))) < 0 or not 0 <= hit.position < seen.snapshot_count:
+        least = min((hit.score, *(part for _, part in hit.parts)))
+        if not 0 <= least <= hit.score <= SAFE_INTEGER or not 0 <= hit.position < seen.snapshot_count:
             raise IntegrityError(
                 f"rank {hit.rank} has score {hit.score} at place {hit.position} of {seen.snapshot_count}"
             )
@@ -255,6 +293,38 @@ def _check_results(receipt: RetrievalReceipt) -> None:
             raise IntegrityError(
                 f"rank {hit.rank} has a snippet of {len(hit.snippet)}, invalidated {hit.row.invalidated}"
             )
+        _check_digest(f"content of rank {hit.rank}", hit.row.content)
+
+
+def _check_origin(receipt: RetrievalReceipt) -> None:
+    """A receipt of ours asked for something and is in the order of its scores; a migrated one has its ranker's order."""
+    if receipt.migrated_from:
+        _check_digest("migrated_from", receipt.migrated_from)
+    if bool(receipt.migrated_from) != receipt.retriever.ranker.startswith(FOREIGN):
+        raise IntegrityError(
+            f"migrated_from is {receipt.migrated_from!r}, and the ranker {receipt.retriever.ranker!r}: "
+            f"a migrated receipt has a ranker that begins with {FOREIGN!r}, and no other has"
+        )
+    if receipt.migrated_from:
+        return
+    order = [(-hit.score, hit.row.entry_id) for hit in receipt.results]
+    _same("order by score and entry id", order, sorted(order))
+    if receipt.k < 1:
+        raise IntegrityError(f"the receipt asks for {receipt.k} results; a retrieval asks for 1 or more")
+
+
+def _check_identity(receipt: UseReceipt | DispositionReceipt) -> None:
+    _check_digest("retrieval receipt", receipt.retrieval)
+    _check_digest("content", receipt.content)
+    if receipt.rank < 1 or not receipt.entry_id:
+        raise IntegrityError(f"the receipt is of rank {receipt.rank}, entry {receipt.entry_id!r}: ranks start at 1")
+    if isinstance(receipt, UseReceipt) and receipt.consumer.digest:
+        _check_digest("digest of the consumer", receipt.consumer.digest)
+
+
+def _check_digest(what: str, value: str) -> None:
+    if not _DIGEST.fullmatch(value):
+        raise IntegrityError(f"{what} is {value!r}, no sha256 digest")
 
 
 def verify_use(receipt: UseReceipt | DispositionReceipt, retrieval: RetrievalReceipt) -> Consistent:
@@ -282,9 +352,9 @@ def join(receipt: RetrievalReceipt, snapshot: Snapshot | None) -> Joined | Unver
     if snapshot is None:
         return Unverifiable(reason="missing")
     seen = receipt.visibility
-    _same("snapshot digest", seen.snapshot_digest, snapshot.prefix_digest(seen.snapshot_count))
-    _same("snapshot count", seen.snapshot_count, min(seen.snapshot_count, len(snapshot.rows)))
-    snapshot = snapshot.prefix(seen.snapshot_count)
+    snapshot = _named(snapshot, seen.snapshot_count)
+    _same("snapshot digest", seen.snapshot_digest, snapshot.digest)
+    _same("snapshot count", seen.snapshot_count, len(snapshot.rows))
     if seen.artifact:
         _same("artifact", seen.artifact, snapshot.artifact)
     out = set(snapshot.invalidated)
@@ -297,6 +367,13 @@ def join(receipt: RetrievalReceipt, snapshot: Snapshot | None) -> Joined | Unver
     for hit in receipt.results:
         _check_place(hit, snapshot, out)
     return Joined(receipt=receipt.receipt_digest, snapshot=seen.snapshot_digest, results=len(receipt.results))
+
+
+def _named(snapshot: Snapshot, count: int) -> Snapshot:
+    """The snapshot of the first `count` rows. The whole and its fit part are there already: a join hashes no inventory."""
+    if count >= len(snapshot.rows):
+        return snapshot
+    return snapshot.fit if count == len(snapshot.fit.rows) else snapshot.prefix(count)
 
 
 def _check_place(hit: Hit, snapshot: Snapshot, out: Iterable[int]) -> None:
@@ -322,6 +399,8 @@ def verify_durable(receipt: RetrievalReceipt, store: Store) -> Joined | Unverifi
         data = store.get(artifact.digest)
     except (OSError, UsageError):  # the store's word for a file that is there and cannot be read
         return Unverifiable(reason="load_failed")
+    if receipt.migrated_from:  # its rows are in the draft's order, which the digest binds
+        return join(receipt, Snapshot(read_rows(data)))
     return join(receipt, read_inventory(data))
 
 
