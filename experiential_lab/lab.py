@@ -16,7 +16,8 @@ from experiential_lab.evidence.split import LineageTable, current_split, forget_
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.lookup import find_transition, look_up
 from experiential_lab.records import NoEvidence, StaleError, UsageError
-from experiential_lab.retrieval.grounding import current_index, make_index
+from experiential_lab.retrieval.embedders import Embedder
+from experiential_lab.retrieval.grounding import Recipe, current_index, last_recipe, make_index
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, load
 from experiential_lab.retrieval.support import Label
@@ -95,20 +96,22 @@ class Lab:
         try:
             return self.current_index()
         except (NoEvidence, StaleError):
-            return self.build_index()
+            return self.build_index(last_recipe(self.store))
 
-    def build_index(self) -> Index:
+    def build_index(self, recipe: Recipe = Recipe()) -> Index:  # noqa: B008  a NamedTuple cannot change
         """A new index over the current evidence, which becomes the current one. Raises as `make_index` does."""
         store, corpus = self.store, self.corpus
-        return self._loaded(make_index(store, corpus, remake_split(store, corpus)))
+        return self._loaded(make_index(store, corpus, remake_split(store, corpus), recipe), recipe.embedder)
 
-    def current_index(self) -> Index:
-        """The current index as it stands. Raises NoEvidence or StaleError where `index` would build one."""
-        return self._loaded(current_index(self.store, self.corpus, current_split(self.store)))
+    def current_index(self, *, embedder: Embedder | None = None) -> Index:
+        """The current index as it stands; `embedder` as `load` takes it. Raises NoEvidence or StaleError where `index` would
+        build one.
+        """
+        return self._loaded(current_index(self.store, self.corpus, current_split(self.store)), embedder)
 
-    def _loaded(self, digest: str) -> Index:
+    def _loaded(self, digest: str, embedder: Embedder | None) -> Index:
         if self._index is None or self._index[0] != digest:
-            self._index = (digest, load(self.store, digest))
+            self._index = (digest, load(self.store, digest, embedder=embedder))
         return self._index[1]
 
     def transition(self, transition_id: str) -> Transition:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_cases import Xlab
 
-from experiential_lab.lab import bundled
+from experiential_lab.lab import Lab, bundled
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_verify_finds_one_flipped_byte_and_exits_5(desk: Xlab, tmp_path: Path):
         (("import", "nowhere.json"), 2),
         (("import",), 2),
         (("frobnicate",), 2),
-        (("index", "--embedder", "hashed"), 4),
+        (("index", "--embedder", "oracle"), 4),
         (("step", "--task", "x", "--world-model", "openai:gpt"), 4),
         (("oracle", "make", "desk-tools", "--families", "1", "--out", "x.jsonl"), 2),
         (("transitions", "--workspace", "there"), 2),
@@ -257,6 +257,19 @@ def test_forget_removes_a_source_and_show_opens_its_tombstone(desk: Xlab):
     assert desk("verify").code == 0
     assert desk("nearest", "--action", "x", "--view", "all").code == 5
     assert desk("forget", "f" * 12, "--why", "x").code == 3
+
+
+def test_an_index_may_hold_vectors_and_rank_by_them(xlab: Xlab):
+    xlab("import", bundled("desk_tools.jsonl"))
+    built = xlab("index", "--embedder", "hashed", "--ranker", "fused", "--json").json
+    assert (built["embedder"], built["ranker"]) == ("hashed", "fused")
+    asked = ("nearest", "--view", "all", "--tool", "get_order", "--args", '{"order_id": "W-24996"}', "--json")
+    assert set(xlab(*asked).json["hits"][0]["parts"]) == {"sparse", "dense"}
+    xlab("split")
+    again = Lab(".lab").index()  # it was stale, and is made again as it was
+    assert (again.config.fusion, again.embedder.model) == ("fused", "hashed")
+    refused = xlab("index", "--ranker", "dense")
+    assert (refused.code, "needs vectors" in refused.err) == (2, True)
 
 
 def test_bench_says_each_bar_and_whether_it_holds(xlab: Xlab):

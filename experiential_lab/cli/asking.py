@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
 import typer
@@ -28,31 +28,37 @@ from experiential_lab.cli.screen import (
 )
 from experiential_lab.lab import Lab
 from experiential_lab.records import NoEvidence, UnsupportedError, Unverifiable, UsageError
-from experiential_lab.retrieval.grounding import around, query_of
+from experiential_lab.retrieval.embedders import HashedEmbedder, SemanticEmbedder
+from experiential_lab.retrieval.grounding import Recipe, around, query_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, IndexView
+from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.support import Label
 from experiential_lab.retrieval.views import Base, Boundary, Exclusion
 from experiential_lab.show.theme import SUPPORT
 from experiential_lab.world.session import SessionError, Step
 
+EMBEDDERS = {"hashed": HashedEmbedder, "semantic": SemanticEmbedder}  # those that run here
 GONE = ("expired", "ended", "terminal", "unknown")  # a session with one of these codes takes no further step
 
 
 @app.command()
 def index(
-    embedder: Annotated[str | None, typer.Option(help="Only the sparse ranker stands: leave it out.")] = None,
+    embedder: Annotated[str | None, typer.Option(help="Also hold a vector of each action: hashed or semantic.")] = None,
+    ranker: Annotated[str, typer.Option(help="sparse; dense or fused need vectors.")] = "sparse",
     workspace: Workspace = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Build the read-only index over the recorded transitions."""
-    if embedder is not None:
+    one_of(ranker, get_args(Fusion), "--ranker")
+    if embedder not in (None, *EMBEDDERS):
         raise UnsupportedError(
-            f"no embedder {embedder!r}: this version has the sparse ranker alone; leave --embedder out"
+            f"no embedder {embedder!r} runs here, only {', '.join(EMBEDDERS)}; a provider's is given to Lab.build_index"
         )
+    recipe = Recipe(EMBEDDERS[embedder]() if embedder else None, cast(Fusion, ranker))
     begin = perf_counter()
-    built = Lab(workspace).build_index()
+    built = Lab(workspace).build_index(recipe)
     seconds = round(perf_counter() - begin, 3)
     entries, fit = len(built.snapshot.rows), len(built.snapshot.fit.rows)
     if as_json:
@@ -63,7 +69,8 @@ def index(
                 "fit": fit,
                 "snapshot": snapshot,
                 "index": built.digest,
-                "embedder": None,
+                "embedder": embedder,
+                "ranker": ranker,
                 "seconds": seconds,
             }
         )

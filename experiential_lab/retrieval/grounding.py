@@ -15,8 +15,11 @@ from experiential_lab.evidence.corpus import Corpus
 from experiential_lab.evidence.split import Current
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.records import NoEvidence, StaleError
-from experiential_lab.retrieval.index import Index, build, save
+from experiential_lab.retrieval.embedders import Embedder, KeptEmbedder, OpenAIEmbedder, local_embedder
+from experiential_lab.retrieval.index import Index, IndexManifest, build, save
+from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.sparse import DEFAULT, Channel
 from experiential_lab.retrieval.views import (
     Boundary,
     Entry,
@@ -60,18 +63,47 @@ def grounding_of(corpus: Corpus, split: Current | None, *, order_only: bool = Fa
     return grounding
 
 
-def make_index(store: Store, corpus: Corpus, split: Current | None) -> str:
+class Recipe(NamedTuple):
+    """How an index ranks."""
+
+    embedder: Embedder | None = None
+    fusion: Fusion = "sparse"
+    channels: tuple[Channel, ...] = DEFAULT
+
+
+def last_recipe(store: Store) -> Recipe:
+    """How the last index ranks; the default one before the first.
+
+    Raises:
+        UsageError: its vectors were made by a provider, whose embedder must be given.
+    """
+    row = store.latest("index_built")
+    if row is None or not store.has(str(row.fields["artifact"])):
+        return Recipe()
+    manifest = store.load(str(row.fields["artifact"]), "index", IndexManifest)
+    embedder = local_embedder(manifest.embedder) if manifest.embedder else None
+    return Recipe(embedder, manifest.config.fusion, manifest.config.channels)
+
+
+def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Recipe = Recipe()) -> str:  # noqa: B008
     """Builds an index over the current evidence, which becomes the current one; returns the digest that `load` takes.
+
+    What a provider's embedder answers is kept batch by batch, so that a run that is cut off pays for nothing twice.
 
     Raises:
         NoEvidence: no transition may ground anything.
+        ProviderError: the embedder cannot be asked.
     """
     grounding = grounding_of(corpus, split)
     if not grounding.entries:
         raise NoEvidence(f"none of {len(corpus.transitions)} transitions is recorded evidence; nothing can be indexed")
     inputs = _inputs(corpus, split)
     stored = {name: digest for name, digest in inputs.items() if digest != NO_TABLE} | _sources(corpus)
-    digest = save(build(View(snapshot_of(*grounding))), store, stored)
+    embedder = recipe.embedder
+    if isinstance(embedder, OpenAIEmbedder):
+        embedder = KeptEmbedder(embedder, store)
+    view = View(snapshot_of(*grounding))
+    digest = save(build(view, channels=recipe.channels, embedder=embedder, fusion=recipe.fusion), store, stored)
     store.append("index_built", artifact=digest, **inputs)
     return digest
 

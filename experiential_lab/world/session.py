@@ -510,13 +510,13 @@ class Session:
 def _answered(taken: Taken) -> tuple[str, Hits]:
     """The prediction and the hits of a turn; a refused or failed turn raises."""
     turn, hits = taken.turn, taken.hits
-    if isinstance(hits, Unverifiable):
+    if isinstance(hits, Unverifiable) and turn.failure is None:
         raise SessionError(
             "no_precedent", f"nothing real can be consulted ({hits.reason}); exclude less, or import more"
         )
     if turn.refused == "no_support":
         raise SessionError("no_support", f"the support is {turn.support}, below what was asked for; nothing was sent")
-    if turn.failure is not None or turn.prediction is None:
+    if isinstance(hits, Unverifiable) or turn.failure is not None or turn.prediction is None:
         detail = turn.failure.detail if turn.failure else "no prediction"
         raise SessionError("provider", f"{ascii(detail)[1:201]}; the session is as before, the step can be tried again")
     return turn.prediction, hits

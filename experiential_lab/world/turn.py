@@ -88,19 +88,37 @@ def take_turn(setting: Setting, transcript: tuple[Message, ...], action: str, *,
         raise UsageError("an action needs some text; a turn without one has nothing to ask for")
     query = Query(action=action, task=setting.task, recent=_recent(transcript))
     asked = clock()
-    found = setting.view.nearest(query, k=setting.k)
+    found, answer, cost = _search(setting, query)
     searched = clock()
-    refused = _refusal(found, setting.refuse_below)
+    refused = None if answer.failure else _refusal(found, setting.refuse_below)
     if refused or isinstance(found, Unverifiable):
-        answer, answered = _NOT_ASKED, searched
+        answered = searched
     else:
         answer = _ask(setting.world_model, Request(setting.task, setting.context, transcript, action, found))
         answered = clock()
-    turn = _turn(setting, found, refused, answer)
+    turn = _turn(setting, found, refused, answer, cost)
     uses = _uses(found, turn, answer.prediction)
     spent: dict[Component, int] = {"world_model": answered - searched, "retrieval": searched - asked}
     spent["orchestration"] = clock() - begin - sum(spent.values())
     return Taken(turn, found, uses, spent)
+
+
+class _Searched(NamedTuple):
+    """What retrieval gave; `answer` says why the world model cannot be asked, or nothing yet."""
+
+    found: Hits | Unverifiable
+    answer: "_Answer"
+    cost: Cost
+
+
+def _search(setting: Setting, query: Query) -> _Searched:
+    try:
+        found = setting.view.nearest(query, k=setting.k)
+    except ProviderError as error:  # a query may be embedded by a provider, who is paid for a bad answer too
+        failure = _failure(str(error), attribution="retrieval", phase="embed")
+        answer = _Answer(None, failure, FREE)
+        return _Searched(Unverifiable(reason="the query was not embedded"), answer, getattr(error, "cost", Cost()))
+    return _Searched(found, _NOT_ASKED, FREE if isinstance(found, Unverifiable) else found.cost)
 
 
 def _recent(transcript: tuple[Message, ...]) -> str | None:
@@ -136,11 +154,15 @@ def _ask(world_model: WorldModel, request: Request) -> _Answer:
     return _Answer(prediction, None, prediction.cost)
 
 
-def _failure(detail: str) -> Failure:
-    return Failure(code="provider", attribution="world_model", phase="predict", retryable=False, detail=detail)
+def _failure(
+    detail: str, *, attribution: Literal["world_model", "retrieval"] = "world_model", phase: str = "predict"
+) -> Failure:
+    return Failure(code="provider", attribution=attribution, phase=phase, retryable=False, detail=detail)
 
 
-def _turn(setting: Setting, found: Hits | Unverifiable, refused: Refusal | None, answer: _Answer) -> Turn:
+def _turn(
+    setting: Setting, found: Hits | Unverifiable, refused: Refusal | None, answer: _Answer, searched: Cost
+) -> Turn:
     prediction = answer.prediction
     return Turn(
         prediction=prediction.message if prediction else None,
@@ -153,7 +175,7 @@ def _turn(setting: Setting, found: Hits | Unverifiable, refused: Refusal | None,
         prompt=prediction.prompt if prediction else None,
         receipt=None if isinstance(found, Unverifiable) else found.receipt.receipt_digest,
         copied_from=prediction.copied_from if prediction else None,
-        costs=(("world_model", answer.cost), ("retrieval", FREE), ("orchestration", FREE)),
+        costs=(("world_model", answer.cost), ("retrieval", searched), ("orchestration", FREE)),
     )
 
 
