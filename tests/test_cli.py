@@ -259,6 +259,19 @@ def test_forget_removes_a_source_and_show_opens_its_tombstone(desk: Xlab):
     assert desk("forget", "f" * 12, "--why", "x").code == 3
 
 
+def test_nearest_explains_itself_and_every_row_is_eligible_or_has_a_reason(xlab: Xlab):
+    xlab("import", bundled("desk_tools.jsonl"))
+    xlab("split")
+    entries = xlab("index", "--json").json["entries"]
+    step = xlab("transitions", "--json").json[7]["id"]
+    asked = xlab("nearest", "--transition", step, "--view", "all", "--explain", "--json").json
+    assert sum(asked["eligibility"].values()) == entries
+    assert asked["eligibility"]["eligible"] == asked["view"]["visible"]
+    assert sum(each["share"] for each in asked["tokens"]) == asked["hits"][0]["score"]
+    assert {each["rank"] is None for each in asked["near_misses"]} == {True, False}
+    assert "the sum holds" in xlab("nearest", "--transition", step, "--explain").out
+
+
 def test_an_index_may_hold_vectors_and_rank_by_them(xlab: Xlab):
     xlab("import", bundled("desk_tools.jsonl"))
     built = xlab("index", "--embedder", "hashed", "--ranker", "fused", "--json").json

@@ -11,7 +11,7 @@ from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import canonical_bytes
 from experiential_lab.retrieval.receipts import Consumer, Query, seal
 
-DRAFT = Path(__file__).parent / "data" / "receipt_v1.json"
+DRAFT = Path(__file__).parent / "data" / "receipts" / "v1.json"
 
 
 class Desk(NamedTuple):

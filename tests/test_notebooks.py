@@ -106,7 +106,7 @@ def test_the_first_notebook_follows_the_chosen_step_and_boundary(place):
     outputs, defs = app_of(ROOT / "explore" / "01_import_and_nearest.py").run(defs=controls)
     assert defs["step"]["id"] == defs["held_out"]["id"][place - 1]
     assert defs["nearest"].table["boundary"].unique(maintain_order=True).to_list() == ["self", "family"]
-    assert defs["nearest"].table.filter(boundary="family")["relation"].is_in(["identical call", "another task"]).all()
+    assert defs["nearest"].table.filter(boundary="family")["relation"].is_in(["identical call", "other task"]).all()
     assert "its family left out" in shown(outputs)
 
 

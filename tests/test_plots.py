@@ -51,7 +51,7 @@ def ledger_of(*traces, action="look {}", is_error=False):
     return pl.DataFrame([tuple(row.get(name) for name in LEDGER) for row in rows], schema=LEDGER, orient="row")
 
 
-def hit(boundary, rank, relation="another task", same=False, **more):
+def hit(boundary, rank, relation="other task", same=False, **more):
     return {
         "boundary": boundary,
         "rank": rank,
@@ -166,9 +166,11 @@ MATCHES = [
 
 @pytest.mark.parametrize(("before", "after", "told"), MATCHES)
 def test_the_title_says_how_hit_1_changes_when_the_lineage_is_left_out(before, after, told):
-    frame = hits_of(hit("self", 1, "lineage", before, id="a"), hit("lineage", 1, "another task", after, id="b"))
+    frame = hits_of(hit("self", 1, "conversation", before, id="a"), hit("lineage", 1, "other task", after, id="b"))
     title = plots.plot_nearest(frame).title
-    assert title == f"Leave out its own lineage and hit 1 changes from its own lineage to another task; {told}"
+    assert (
+        title == f"Leave out its whole conversation and hit 1 changes from its own conversation to another task; {told}"
+    )
 
 
 def test_the_title_says_when_a_boundary_changes_nothing():
@@ -179,19 +181,19 @@ def test_the_title_says_when_a_boundary_changes_nothing():
 
 
 def test_a_related_hit_is_red_and_a_right_one_a_diamond_in_mark_and_word():
-    frame = hits_of(hit("self", 1, "lineage", True), hit("self", 2, "another task", False))
+    frame = hits_of(hit("self", 1, "conversation", True), hit("self", 2, "other task", False))
     finding = plots.plot_nearest(frame)
     marks = [mark.marker for mark in finding.figure.data if mark.mode == "markers"]
     hue = theme.PALETTE["light"]
     assert [(mark.symbol, mark.color) for mark in marks] == [("diamond", hue["leak"]), ("circle", hue["observed"])]
-    assert "<b>◆ same observation, lineage</b>" in written(finding)
-    assert "● another observation, another task" in written(finding)
+    assert "<b>◆ same observation, conversation</b>" in written(finding)
+    assert "● another observation, other task" in written(finding)
 
 
 def test_a_search_that_found_nothing_is_named_and_not_an_empty_plot():
     frame = plots.nearest_frame({}, {"lineage": Unverifiable(reason="empty view")})
     finding = plots.plot_nearest(frame)
-    assert finding.title == "Leave out its own lineage and nothing is left to copy: empty view"
+    assert finding.title == "Leave out its whole conversation and nothing is left to copy: empty view"
     assert "? no precedent: empty view" in written(finding)
     assert plots.plot_nearest(hits_of()).title == "No search was made: there is nothing to show"
 
@@ -213,11 +215,13 @@ def test_real_hits_know_their_kin(desk):
     views = {level: index.view("all", exclude=around(index, step["id"], level)) for level in theme.BOUNDARIES}
     frame = plots.nearest_frame(step, {level: view.nearest(query, k=40) for level, view in views.items()})
     for row in frame.iter_rows(named=True):
-        kin = row["relation"] in ("own trace", "lineage", "family")
+        kin = row["relation"] in ("own trace", "conversation", "family")
         assert kin == (family[row["id"]] == step["family"])
         levels = tuple(theme.BOUNDARIES)
-        place = {"own trace": "trace", "identical call": "key"}.get(row["relation"], row["relation"])
-        assert place == "another task" or levels.index(place) > levels.index(row["boundary"])
+        place = {"own trace": "trace", "conversation": "lineage", "identical call": "key"}.get(
+            row["relation"], row["relation"]
+        )
+        assert place == "other task" or levels.index(place) > levels.index(row["boundary"])
 
 
 def test_an_identical_call_of_another_task_is_told_apart_from_other_words(desk):
@@ -226,13 +230,13 @@ def test_an_identical_call_of_another_task_is_told_apart_from_other_words(desk):
     step = lab.transitions().filter(pl.col("action").str.starts_with("I need your account first")).row(0, named=True)
     view = index.view("all", exclude=around(index, step["id"], "family"))
     frame = plots.nearest_frame(step, {"family": view.nearest(query_of(lab.transition(step["id"])), k=30)})
-    assert set(frame["relation"]) == {"identical call", "another task"}
+    assert set(frame["relation"]) == {"identical call", "other task"}
     for row in frame.iter_rows(named=True):
         assert (row["relation"] == "identical call") == (texts[row["id"]] == step["action"])
 
 
 def test_hits_of_rank_1_are_counted_by_boundary_and_a_step_without_one_stays_in_the_denominator():
-    one = hits_of(hit("self", 1, "lineage", True), hit("self", 2, "lineage", True), hit("key", 1))
+    one = hits_of(hit("self", 1, "conversation", True), hit("self", 2, "conversation", True), hit("key", 1))
     other = hits_of(hit("self", 1, "identical call"), hit("key", None, None, None, score=None))
     assert plots.kin_frame(pl.concat([one, other])).rows() == [
         ("self", 2, 1, 1, 1, 0, "only the step itself"),
@@ -294,7 +298,7 @@ def test_the_median_step_and_not_the_mean_stands_for_a_component():
 
 def every_finding(mode, text="look {}"):
     yield plots.plot_ledger(counts_of(pairing={"user_reply": 2}), ledger_of(["user_reply"] * 2, action=text), mode=mode)
-    rows = (hit("self", 1, "lineage", True, action=text, observation=text), hit("lineage", 1, id="b"))
+    rows = (hit("self", 1, "conversation", True, action=text, observation=text), hit("lineage", 1, id="b"))
     yield plots.plot_nearest(hits_of(*rows), mode=mode)
     yield plots.plot_costs(plots.costs_frame([{"retrieval": spent(3, "estimated")}]), mode=mode)
 
@@ -319,6 +323,6 @@ def test_markup_and_formulas_of_a_trace_stay_text_and_are_clipped():
 
 
 def test_a_long_title_is_broken_before_the_narrowest_page_ends():
-    rows = (hit("self", 1, "lineage", True), hit("key", 1, "another task", id="b"))
+    rows = (hit("self", 1, "conversation", True), hit("key", 1, "other task", id="b"))
     title = next(note for note in plots.plot_nearest(hits_of(*rows)).figure.layout.annotations if note.name == "title")
     assert max(map(len, title.text.removeprefix("<b>").removesuffix("</b>").split("<br>"))) <= 62

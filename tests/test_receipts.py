@@ -56,7 +56,7 @@ from experiential_lab.retrieval.views import Exclusion, Snapshot, View, snapshot
 from experiential_lab.show.receipt_plots import cost_frame, plot_receipts
 from experiential_lab.store import Store
 
-DRAFT = Path(__file__).parent / "data" / "receipt_v1.json"
+DRAFT = Path(__file__).parent / "data" / "receipts" / "v1.json"
 
 
 @dataclass

@@ -197,7 +197,7 @@ def test_a_missing_snapshot_is_unverifiable_in_words():
 
 def test_a_page_needs_no_network_and_a_trace_cannot_leave_its_script():
     hostile = "</script><script>alert(1)</script>"
-    rows = [("self", 1, 5, "lineage", True, hostile, hostile, "t/1", 9, None)]
+    rows = [("self", 1, 5, "conversation", True, hostile, hostile, "t/1", 9, None)]
     finding = plots.plot_nearest(pl.DataFrame(rows, schema=plots.NEAREST, orient="row"))
     page = widgets.page_html("The walk", [finding])
     body = Page(page.rpartition("</head>")[2])

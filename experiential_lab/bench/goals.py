@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiential_lab.bench import evidence, first_walk, receipts, retrieval
+from experiential_lab.bench import evidence, exclusion, first_walk, receipts, retrieval
 from experiential_lab.records import UsageError
 
 Measure = Callable[[Path], list[dict[str, Any]]]
 GOALS: dict[str, tuple[Measure, ...]] = {
+    "law 2": (exclusion.law_2,),
     "4": (retrieval.exclusion,),
     "7": (evidence.framing, evidence.importing, evidence.memory),
     "8": (evidence.digests,),

@@ -5,9 +5,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, NamedTuple, cast, get_args
 
 import msgspec
+import polars as pl
 import typer
 
 from experiential_lab.cli.app import app
@@ -24,18 +25,20 @@ from experiential_lab.cli.screen import (
     put_json,
     say,
     short,
+    show_frame,
     table_of,
 )
 from experiential_lab.lab import Lab
 from experiential_lab.records import NoEvidence, UnsupportedError, Unverifiable, UsageError
 from experiential_lab.retrieval.embedders import HashedEmbedder, SemanticEmbedder
+from experiential_lab.retrieval.explain import NearMisses, eligibility, near_misses, tokens, tokens_frame
 from experiential_lab.retrieval.grounding import Recipe, around, query_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, IndexView
 from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.support import Label
-from experiential_lab.retrieval.views import Base, Boundary, Exclusion
+from experiential_lab.retrieval.views import Base, Boundary, Entry, Exclusion
 from experiential_lab.show.theme import SUPPORT
 from experiential_lab.world.session import SessionError, Step
 
@@ -94,6 +97,10 @@ def nearest(
     boundary: Annotated[
         str | None, typer.Option(help="self, trace, lineage, family or key: what is left out around --transition.")
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Also what each piece of hit 1 adds, and what was left out above the last hit."),
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Store the receipt, so that `show` opens it.")] = False,
     workspace: Workspace = HERE,
     as_json: AsJson = False,
@@ -122,12 +129,46 @@ def nearest(
     hits = seen.nearest(query, k=k)
     if keep and isinstance(hits, Hits):
         lab.keep(hits)
+    ledger = eligibility(found, excluded, base=base)
+    why = _explained(found, seen, hits, transition and asked.transition_id) if explain else None
     if as_json:
-        put_json(_nearest_json(seen, hits))
+        more = {"near_misses": why.misses.frame().to_dicts(), "tokens": why.tokens.to_dicts()} if why else {}
+        put_json(_nearest_json(seen, hits) | {"eligibility": ledger.counts} | more)
     elif isinstance(hits, Hits):
         _print_hits(seen, hits)
+        say(ledger.sentence)
+        if why:
+            _print_explained(why)
     if isinstance(hits, Unverifiable):
         raise NoEvidence(f"no precedent can be asked for: {hits.reason}")
+
+
+class _Why(NamedTuple):
+    tokens: pl.DataFrame
+    """Of hit 1, the greatest share first."""
+    misses: NearMisses
+
+
+def _explained(index: Index, view: IndexView, hits: Hits | Unverifiable, step: str | None) -> _Why | None:
+    if isinstance(hits, Unverifiable):
+        return None
+    pieces = tokens_frame(tokens(view, hits.receipt.query, hits[0])).sort("share", descending=True, maintain_order=True)
+    return _Why(pieces, near_misses(index, hits, step=step))
+
+
+def _print_explained(why: _Why) -> None:
+    say(
+        f"{why.misses.sentence} They come from a second search, receipt {short(why.misses.whole.receipt.receipt_digest)}."
+    )
+    if why.misses.out:
+        table = table_of("rank", "score", "relation", "id", "action", "observation")
+        for row in why.misses.out:
+            action, observation = clip(dict(row.entry.key)["action"]), clip(row.entry.value)
+            relation = row.relation or "unknown"
+            table.add_row("out", counted(row.score_all), relation, _short_id(row.entry), action, observation)
+        out.print(table)
+    say("what each piece of hit 1 adds to its score:")
+    show_frame(why.tokens.select("share", "field", "text").head(8), "pieces")
 
 
 def _check_json(args: str) -> None:
@@ -190,11 +231,15 @@ def _print_hits(view: IndexView, hits: Hits) -> None:
     )
     table = table_of("rank", "score", "id", "lineage", "action", "observation")
     for hit, entry in zip(hits, hits.entries, strict=True):
-        trace, _, number = entry.entry_id.partition("/")
         action, observation = clip(dict(entry.key)["action"]), clip(entry.value)
         score = counted(hit.score) if hit.score else "0, no shared feature"
-        table.add_row(str(hit.rank), score, f"{trace[:8]}/{number}", entry.lineages[0], action, observation)
+        table.add_row(str(hit.rank), score, _short_id(entry), entry.lineages[0], action, observation)
     out.print(table)
+
+
+def _short_id(entry: Entry) -> str:
+    trace, _, number = entry.entry_id.partition("/")
+    return f"{trace[:8]}/{number}"
 
 
 def _support(label: str, rule: str) -> str:

@@ -191,7 +191,8 @@ class IndexView:
         """The same view without an index: `build(view.plain)` makes one of its entries alone."""
         self.config = config
         self._ground = ground
-        self._statistics = Statistics(ground.ranker, view.out)
+        self.statistics = Statistics(ground.ranker, view.out)
+        """Numbers counted over its visible entries alone."""
 
     def __repr__(self) -> str:
         return f"<view {self.plain.base}: {self.count:,} of {len(self.plain.snapshot.rows):,} entries visible>"
@@ -226,13 +227,13 @@ class IndexView:
             return Unverifiable(reason="empty view")
         query, act = _searched(query)
         texts = {"action": act.text, "task": query.task or "", "recent": query.recent or ""}
-        ranked = ranking(self.config, self._statistics, self._ground.dense, texts, k)
+        ranked = ranking(self.config, self.statistics, self._ground.dense, texts, k)
         if ranked is None:
             return Unverifiable(reason="nothing indexable")
         return self._hits(query, act, k, ranked)
 
     def _hits(self, query: Query, act: Act, k: int, ranked: Ranking) -> Hits:
-        support = self._ground.precedents.support(act, self._statistics.keep, similar_words=self.config.similar_words)
+        support = self._ground.precedents.support(act, self.statistics.keep, similar_words=self.config.similar_words)
         receipt = RetrievalReceipt(
             schema=1,
             query=query,

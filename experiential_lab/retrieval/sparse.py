@@ -88,7 +88,7 @@ class Postings(NamedTuple):
 
 
 def features(texts: Sequence[str], kind: str) -> tuple[Array, Array]:
-    """(text number int64, feature uint64) of every feature of every text, in no promised order; batching never shows."""
+    """(text number int64, feature uint64) of every feature of every text; of one text in order of place, else in no promised order."""
     rows, ids, start = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)], 0
     raw = [_folded(text, kind) for text in texts]
     while start < len(raw):

@@ -22,6 +22,7 @@ import polars as pl
 from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.trace import PAIRINGS
 from experiential_lab.records import Unverifiable
+from experiential_lab.retrieval.explain import RELATIONS
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.receipts import Hit
 from experiential_lab.retrieval.views import Entry
@@ -61,7 +62,6 @@ COSTS = {
     "usage": pl.String,
     "latency_ns": pl.Int64,
 }
-RELATIONS = ("itself", "own trace", "lineage", "family", "identical call", "another task")
 """How the run of a hit stands to the run of the step, the nearest kin first. All but the last are related."""
 RIBBON_TRACES = 60
 RIBBON_STEPS = 120  # ticks of one trace; more would be narrower than a pixel
@@ -406,7 +406,7 @@ def nearest_frame(step: Mapping[str, Any], found: Mapping[str, Hits | Unverifiab
                 _nearest_row(step, hit, entry)
                 | {"boundary": boundary, "eligible": hits.receipt.visibility.visible_count}
             )
-            if rows[-1]["relation"] == "another task" and entry.structure == same_call:
+            if rows[-1]["relation"] == RELATIONS[-1] and entry.structure == same_call:
                 rows[-1]["relation"] = "identical call"
     return pl.DataFrame([tuple(row.get(name) for name in NEAREST) for row in rows], schema=NEAREST, orient="row")
 
@@ -421,7 +421,7 @@ def _nearest_row(step: Mapping[str, Any], hit: Hit, entry: Entry) -> dict[str, A
     return {
         "rank": hit.rank,
         "score": hit.score,
-        "relation": RELATIONS[kin.index(True)] if any(kin) else "another task",
+        "relation": RELATIONS[kin.index(True)] if any(kin) else RELATIONS[-1],
         "same_observation": entry.value == step["observation"],
         "action": dict(entry.key)["action"],
         "observation": entry.value,
@@ -440,7 +440,7 @@ def kin_frame(frame: pl.DataFrame) -> pl.DataFrame:
         .group_by("boundary", maintain_order=True)
         .agg(
             steps=pl.len().cast(pl.Int64),
-            kin=related.is_in(["itself", "own trace", "lineage", "family"]).sum().cast(pl.Int64),
+            kin=related.is_in(list(RELATIONS[:4])).sum().cast(pl.Int64),
             identical_call=(related == "identical call").sum().cast(pl.Int64),
             same_observation=pl.col("same_observation").sum().cast(pl.Int64),
             no_precedent=pl.col("rank").null_count().cast(pl.Int64),
@@ -490,10 +490,10 @@ def _from(row: Mapping[str, Any]) -> str:
     return {
         "itself": "the step itself",
         "own trace": "its own trace",
-        "lineage": "its own lineage",
+        "conversation": "its own conversation",
         "family": "its own family",
         "identical call": "an identical call of another task",
-        "another task": "another task",
+        "other task": "another task",
     }[row["relation"]]
 
 
@@ -502,7 +502,7 @@ def _nearest_sentence(group: pl.DataFrame) -> str:
     head = f"With {BOUNDARIES[first['boundary']].left_out} left out"
     if first["rank"] is None:
         return f"{head}, nothing can be consulted ({first['reason']})."
-    related = sum(relation != "another task" for relation in group["relation"])
+    related = sum(relation != RELATIONS[-1] for relation in group["relation"])
     same = sum(group["same_observation"])
     return (
         f"{head}, {related} of {plural(group.height, 'hit')} {_are(related)} from related runs and "
@@ -557,7 +557,7 @@ def _ticks(best: int) -> list[int]:
 
 def _draw_hit(figure: go.Figure, y: float, row: Mapping[str, Any], mode: Mode) -> None:
     hue = PALETTE[mode]
-    related = row["relation"] != "another task"
+    related = row["relation"] != RELATIONS[-1]
     colour = hue["leak"] if related else hue["observed"]
     weight = {"width": 4 if row["rank"] == 1 else 2.5, "color": rgba(colour, 0.5)}
     figure.add_scatter(x=[0, row["score"]], y=[y, y], mode="lines", line=weight, hoverinfo="skip")

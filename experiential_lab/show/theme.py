@@ -94,7 +94,7 @@ class Stop(NamedTuple):
 BOUNDARIES = {
     "self": Stop("itself", "only the step itself", "only the step itself"),
     "trace": Stop("own trace", "this recorded run", "its own trace"),
-    "lineage": Stop("lineage", "forks, resumptions, trials", "its own lineage"),
+    "lineage": Stop("conversation", "forks, resumptions, trials", "its whole conversation"),
     "family": Stop("family", "near-duplicate tasks", "its family"),
     "key": Stop("identical call", "same tool, same arguments", "its family and identical calls"),
 }

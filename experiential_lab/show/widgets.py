@@ -20,6 +20,7 @@ from plotly.offline import get_plotlyjs
 
 from experiential_lab.evidence.secrets import masked
 from experiential_lab.records import IntegrityError, Unverifiable, UsageError
+from experiential_lab.retrieval.explain import RELATIONS
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.receipts import RetrievalReceipt, join, verify, verify_durable
 from experiential_lab.retrieval.views import Snapshot
@@ -162,7 +163,7 @@ def nearest_html(frame: pl.DataFrame) -> str:
 def _nearest_row(row: Mapping[str, Any]) -> str:
     if row["rank"] is None:
         return f'<tr class="out"><td colspan="7">? no precedent: {_text(row["reason"])}</td></tr>'
-    related = row["relation"] != "another task"
+    related = row["relation"] != RELATIONS[-1]
     answer = "◆ same" if row["same_observation"] else "● another"
     mark = f'<span class="{"leak" if related else "ok"}">{answer}</span>' if row["same_observation"] else answer
     return (
