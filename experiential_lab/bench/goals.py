@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiential_lab.bench import evidence, exclusion, first_walk, receipts, retrieval
+from experiential_lab.bench import embedding, evidence, exclusion, first_walk, receipts, retrieval
 from experiential_lab.records import UsageError
 
 Measure = Callable[[Path], list[dict[str, Any]]]
 GOALS: dict[str, tuple[Measure, ...]] = {
     "law 2": (exclusion.law_2,),
+    "1": (embedding.dense,),
+    "3": (embedding.kernels,),
     "4": (retrieval.exclusion,),
+    "6": (embedding.hashing,),
     "7": (evidence.framing, evidence.importing, evidence.memory),
     "8": (evidence.digests,),
     "10": (first_walk.step,),

@@ -139,7 +139,9 @@ def _():
 @app.cell
 def _(held_out):
     place = mo.ui.slider(1, held_out.height, value=1, label="held-out step", show_value=True, full_width=True)
-    boundary = mo.ui.radio({stop.name: level for level, stop in theme.BOUNDARIES.items()}, value="conversation", inline=True)
+    boundary = mo.ui.radio(
+        {stop.name: level for level, stop in theme.BOUNDARIES.items()}, value="conversation", inline=True
+    )
     return boundary, place
 
 
