@@ -490,7 +490,7 @@ def _read_all(how: _Reading, paths: list[_Found]) -> tuple[list[File], list[tupl
     ]
     files: list[File] = []
     looked_at = [each for each in paths if _is_looked_at(each)]
-    jobs = how.jobs or _jobs(looked_at)
+    jobs = min(how.jobs or _jobs(looked_at), max(1, len(looked_at)))
     shared = how.overflow.path if jobs > 1 else None  # an Overflow itself belongs to its process
     read = partial(_attempt, how.declared, shared, None if shared else how.overflow)
     results = engine.map(read, [each.path for each in looked_at], jobs=jobs)

@@ -1,12 +1,14 @@
 """Join rankings of the same rows by their ranks: reciprocal rank fusion (Cormack, Clarke, Buettcher 2009).
 
-- A row scores the sum of 1 / (60 + rank) over the rankings that name it, in whole 1e-12; equal sums are in order of entry id.
+- A row scores the sum of 1 / (60 + rank) over the rankings that name it, compared exactly and shown in whole 1e-12; equal sums are in order of entry id.
 - A ranking names a row only where the row shares something with the query.
 
 Not covered: whether a weak ranking helps a strong one. It often does not: `choice.py` compares them.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from numpy.typing import NDArray
@@ -15,21 +17,30 @@ from experiential_lab.retrieval.sparse import Ranked
 
 CONSTANT = 60
 DEPTH = 100  # rows of each ranking that are joined
-_SHARE = 10**12
+Array = NDArray[Any]
+
+_UNIT = 10**12  # of a fused score
 
 
-def fused(rankings: Sequence[Sequence[int]], order: NDArray[Any], *, constant: int = CONSTANT) -> list[Ranked]:
-    """Every row that a ranking names, best first; the parts of a score say what each ranking gave, in 1e-12.
+def fused(rankings: Sequence[Sequence[int]], order: Array, *, constant: int = CONSTANT) -> list[Ranked]:
+    """Every row that a ranking names, by the sum of 1 / (constant + rank) over the rankings, best first.
 
-    `rankings`: rows, best first. `order`: (n,) int64, the rank of each row's entry id, which decides between equal sums.
+    `rankings`: rows, best first. `order`: (n,) int64, rank of each row's entry id, which decides between equal sums. The
+    parts of a score say what each ranking gave, in 1e-12.
 
     >>> import numpy as np
     >>> [(hit.row, hit.score) for hit in fused([[7, 3], [3]], np.arange(9))]
-    [(3, 32522474880), (7, 16393442622)]
+    [(3, 32522474881), (7, 16393442622)]
     """
-    parts: dict[int, list[int]] = {}
+    gave: dict[int, list[Fraction]] = {}
     for number, ranking in enumerate(rankings):
         for place, row in enumerate(ranking, 1):
-            parts.setdefault(row, [0] * len(rankings))[number] = _SHARE // (constant + place)
-    found = [Ranked(row, sum(shares), tuple(shares)) for row, shares in parts.items()]
-    return sorted(found, key=lambda hit: (-hit.score, int(order[hit.row])))
+            gave.setdefault(row, [Fraction(0)] * len(rankings))[number] = Fraction(1, constant + place)
+    best = sorted(gave, key=lambda row: (-sum(gave[row]), int(order[row])))  # exact: 1/122 + 1/122 is 1/61
+    return [_ranked(row, gave[row]) for row in best]
+
+
+def _ranked(row: int, shares: Sequence[Fraction]) -> Ranked:
+    """Rounded down, and so that the parts sum to the score."""
+    upto = [int(sum(shares[:number]) * _UNIT) for number in range(len(shares) + 1)]
+    return Ranked(row, upto[-1], tuple(after - before for before, after in pairwise(upto)))

@@ -32,8 +32,9 @@ from experiential_lab.records import (
 )
 from experiential_lab.retrieval.dense import Vectors, npy_of, read_npy
 from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot, check_snapshot, local_embedder
+from experiential_lab.retrieval.fusion import DEPTH
 from experiential_lab.retrieval.hits import Hits
-from experiential_lab.retrieval.ranking import Dense, Fusion, RankerConfig, Ranking, ranking
+from experiential_lab.retrieval.ranking import Dense, Fusion, RankerConfig, Ranking, config_for, ranking
 from experiential_lab.retrieval.receipts import SNIPPET, Hit, Query, RetrievalReceipt, seal, verify
 from experiential_lab.retrieval.sparse import (
     DEFAULT,
@@ -111,11 +112,12 @@ class Index:
         *,
         dense: Dense | None = None,
         fusion: Fusion = "sparse",
+        depth: int = DEPTH,
         inputs: tuple[tuple[str, str], ...] = (),
         store: Store | None = None,
     ) -> None:
         self.snapshot = snapshot
-        self.config = _config(ranker.channels, fusion, dense.embedder.snapshot if dense else None)
+        self.config = config_for(ranker.channels, fusion, dense.embedder.snapshot if dense else None, depth=depth)
         self.inputs = inputs
         """((name, digest), ...) of what a loaded index was made of."""
         self.level: VerificationLevel = "index_verified"
@@ -302,10 +304,12 @@ def build(
     channels: tuple[Channel, ...] = DEFAULT,
     embedder: Embedder | None = None,
     fusion: Fusion = "sparse",
+    depth: int = DEPTH,
 ) -> Index:
     """The index of the entries that `view` does not exclude. Invalidated rows stay in its snapshot, never visible.
 
-    With an `embedder` the index holds a vector of each action too; `fusion` says whether they rank.
+    With an `embedder` the index holds a vector of each action too; `fusion` says whether they rank, and `depth` how many rows
+    of each ranking are joined.
 
     Raises:
         TypeError: `view` is anything but a View, or a view of rows whose entries were not read.
@@ -326,12 +330,7 @@ def build(
     if embedder:
         matrix = embedder.embed([key.get("action", "") for key in keys])
         dense = Dense(Vectors(matrix, ranker.order), embedder)
-    return Index(snapshot, ranker, dense=dense, fusion=fusion)
-
-
-def _config(channels: tuple[Channel, ...], fusion: Fusion, embedder: EmbedderSnapshot | None) -> RankerConfig:
-    ranks = embedder if fusion != "sparse" else None
-    return RankerConfig(channels=channels, fusion=fusion, embedder=ranks, recent_limit=RECENT_LIMIT)
+    return Index(snapshot, ranker, dense=dense, fusion=fusion, depth=depth)
 
 
 def save(index: Index, store: Store, inputs: Mapping[str, str]) -> str:
@@ -403,7 +402,15 @@ def load(store: Store, digest: str, *, embedder: Embedder | None = None) -> Inde
         embedder = embedder or local_embedder(manifest.embedder)
         check_snapshot(manifest.embedder, embedder.snapshot)
         dense = Dense(Vectors(read_npy(blobs["vectors"]), ranker.order), embedder)
-    return Index(snapshot, ranker, dense=dense, fusion=manifest.config.fusion, inputs=manifest.inputs, store=store)
+    return Index(
+        snapshot,
+        ranker,
+        dense=dense,
+        fusion=manifest.config.fusion,
+        depth=manifest.config.depth,
+        inputs=manifest.inputs,
+        store=store,
+    )
 
 
 _ENTRIES = msgspec.json.Decoder(Entry)
@@ -417,7 +424,7 @@ def _part(store: Store, part: Part) -> bytes:
 
 
 def _check_config(config: RankerConfig) -> None:
-    ours = _config(config.channels, config.fusion, config.embedder)
+    ours = config_for(config.channels, config.fusion, config.embedder, depth=config.depth)
     if config != ours:
         raise StaleError(f"the index was made with {config}, this version searches with {ours}: build it again")
 

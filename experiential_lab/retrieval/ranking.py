@@ -17,6 +17,7 @@ from experiential_lab.retrieval.dense import Vectors, nearest
 from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot
 from experiential_lab.retrieval.fusion import DEPTH, fused
 from experiential_lab.retrieval.sparse import DEFAULT, Channel, Ranked, Statistics, rank
+from experiential_lab.retrieval.views import RECENT_LIMIT
 
 Fusion = Literal["sparse", "dense", "fused"]
 
@@ -31,11 +32,21 @@ class RankerConfig(Record, kw_only=True):
     """What ranks: the channels alone, the vectors alone, or both joined by their ranks."""
     embedder: EmbedderSnapshot | None = None
     """The space of the vectors; None where they do not rank."""
+    depth: int = DEPTH
+    """Rows of each ranking that are joined."""
     recent_limit: int
     """Characters of `recent` that are searched, from its start."""
     similar_words: str = "0.5"
     """Token F1 from which a message counts as said in similar words (support label B)."""
     unicode: str = unicodedata.unidata_version
+
+
+def config_for(
+    channels: tuple[Channel, ...], fusion: Fusion, embedder: EmbedderSnapshot | None, *, depth: int = DEPTH
+) -> RankerConfig:
+    """The configuration of this version; an embedder whose vectors do not rank is no part of it."""
+    ranks = embedder if fusion != "sparse" else None
+    return RankerConfig(channels=channels, fusion=fusion, embedder=ranks, depth=depth, recent_limit=RECENT_LIMIT)
 
 
 class Ranking(NamedTuple):
@@ -67,7 +78,7 @@ def ranking(
     if config.fusion == "sparse" or dense is None:
         hits = rank(statistics, texts, k)
         return None if hits is None else Ranking(hits, fields)
-    depth = max(k, DEPTH) if config.fusion == "fused" else k
+    depth = max(k, config.depth) if config.fusion == "fused" else k
     vectors, cost = dense.embedder.embed_billed([texts["action"]])
     near = nearest(dense.vectors, vectors[0], depth, keep=statistics.keep)
     if config.fusion == "dense":
