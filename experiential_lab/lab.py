@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -17,9 +17,17 @@ from experiential_lab.evidence.trace import Transition
 from experiential_lab.lookup import find_transition, look_up
 from experiential_lab.records import NoEvidence, StaleError, UsageError
 from experiential_lab.retrieval.embedders import Embedder
-from experiential_lab.retrieval.grounding import Recipe, current_index, last_recipe, make_index
+from experiential_lab.retrieval.grounding import (
+    Recipe,
+    certificate_of,
+    chosen_recipe,
+    current_index,
+    last_recipe,
+    make_index,
+)
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, load
+from experiential_lab.retrieval.refusal import Certificate
 from experiential_lab.retrieval.support import Label
 from experiential_lab.retrieval.views import Base, Exclusion
 from experiential_lab.store import Store, Verification
@@ -103,6 +111,19 @@ class Lab:
         store, corpus = self.store, self.corpus
         return self._loaded(make_index(store, corpus, remake_split(store, corpus), recipe), recipe.embedder)
 
+    def choose_ranker(self, *, embedder: Embedder | None = None) -> Recipe:
+        """The way to rank that wins on fit families alone; `build_index` takes it, and `choice` says why. Needs a split."""
+        return chosen_recipe(self.index(), embedder=embedder)
+
+    def certificate(self, *, alpha: str = "0.1", delta: str = "0.1", text_only: bool = False) -> Certificate:
+        """Which support labels may be answered from the fit entries; `text_only` as a text session sees them.
+
+        Raises:
+            NoEvidence: nothing was split.
+        """
+        excluded = text_exclusions() if text_only else ()
+        return certificate_of(self.store, self.index(), alpha=alpha, delta=delta, exclude=excluded)
+
     def current_index(self, *, embedder: Embedder | None = None) -> Index:
         """The current index as it stands; `embedder` as `load` takes it. Raises NoEvidence or StaleError where `index` would
         build one.
@@ -146,12 +167,18 @@ class Lab:
         base: Base = "fit",
         exclude: Iterable[str | Exclusion] = (),
         k: int = 5,
-        refuse_below: Label | None = None,
+        refuse_below: Label | Literal["certified"] | None = None,
     ) -> Iterator[Session]:
-        """A bounded text session; it writes nothing, and what it held is gone when it ends."""
+        """A bounded text session; it writes nothing, and what it held is gone when it ends.
+
+        `refuse_below="certified"` refuses what the certificate of the fit entries does not accept.
+        """
+        if refuse_below == "certified" and base != "fit":
+            raise UsageError(f"a certificate is of the fit entries, the session asks {base!r}; use base='fit'")
+        below = self.certificate(text_only=True) if refuse_below == "certified" else refuse_below
         view = self.index().view(base, exclude=[*text_exclusions(), *exclude])
         session = self.sessions.open(
-            task, context=context, view=view, world_model=world_model or CopyNearest(), k=k, refuse_below=refuse_below
+            task, context=context, view=view, world_model=world_model or CopyNearest(), k=k, refuse_below=below
         )
         with session:
             yield session

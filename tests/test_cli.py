@@ -272,6 +272,31 @@ def test_nearest_explains_itself_and_every_row_is_eligible_or_has_a_reason(xlab:
     assert "the sum holds" in xlab("nearest", "--transition", step, "--explain").out
 
 
+def test_a_ranker_is_chosen_on_fit_families_and_the_index_pins_the_choice(xlab: Xlab):
+    xlab("import", bundled("desk_tools.jsonl"))
+    assert "run `split` first" in xlab("index", "--choose").err
+    xlab("split")
+    built = xlab("index", "--choose", "--json").json
+    assert built["choice"]["winner"] in {each["candidate"]["name"] for each in built["choice"]["compared"]}
+    artifact = Lab(".lab").store.latest("index_built").fields["artifact"]
+    assert "ranker_choice" in Lab(".lab").store.inputs_of(artifact)
+    assert xlab("index", "--choose", "--ranker", "dense").code == 2
+    assert "chosen: " in xlab("index", "--choose").out
+
+
+def test_nearest_and_a_session_refuse_what_no_certificate_supports(xlab: Xlab):
+    xlab("import", bundled("desk_tools.jsonl"))
+    xlab("split")
+    xlab("index")
+    asked = xlab("nearest", "--action", "Where is my parcel?", "--json").json
+    assert asked["refused"].startswith("no supporting precedent (label A is not certified: ")
+    assert asked["hits"]
+    stepped = xlab("step", "--task", "help", "--refuse-below", "certified", "--json", stdin="Where is it?\n")
+    assert (stepped.json["error"]["code"], stepped.code) == ("no_support", 4)
+    assert "nothing was sent" in stepped.out
+    assert "fit entries" in xlab("step", "--task", "t", "--refuse-below", "certified", "--view", "all", stdin="x\n").err
+
+
 def test_an_index_may_hold_vectors_and_rank_by_them(xlab: Xlab):
     xlab("import", bundled("desk_tools.jsonl"))
     built = xlab("index", "--embedder", "hashed", "--ranker", "fused", "--json").json

@@ -30,6 +30,7 @@ from experiential_lab.cli.screen import (
 )
 from experiential_lab.lab import Lab
 from experiential_lab.records import NoEvidence, UnsupportedError, Unverifiable, UsageError
+from experiential_lab.retrieval.choice import choice_frame
 from experiential_lab.retrieval.embedders import HashedEmbedder, SemanticEmbedder
 from experiential_lab.retrieval.explain import NearMisses, eligibility, near_misses, tokens, tokens_frame
 from experiential_lab.retrieval.grounding import Recipe, around, query_of
@@ -37,7 +38,7 @@ from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, IndexView
 from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
-from experiential_lab.retrieval.support import Label
+from experiential_lab.retrieval.refusal import refused
 from experiential_lab.retrieval.views import Base, Boundary, Entry, Exclusion
 from experiential_lab.show.theme import SUPPORT
 from experiential_lab.world.session import SessionError, Step
@@ -48,6 +49,9 @@ GONE = ("expired", "ended", "terminal", "unknown")  # a session with one of thes
 
 @app.command()
 def index(
+    choose: Annotated[
+        bool, typer.Option("--choose", help="Take the ranker that wins on fit families, and pin the choice.")
+    ] = False,
     embedder: Annotated[str | None, typer.Option(help="Also hold a vector of each action: hashed or semantic.")] = None,
     ranker: Annotated[str, typer.Option(help="sparse; dense or fused need vectors.")] = "sparse",
     workspace: Workspace = HERE,
@@ -59,9 +63,13 @@ def index(
         raise UnsupportedError(
             f"no embedder {embedder!r} runs here, only {', '.join(EMBEDDERS)}; a provider's is given to Lab.build_index"
         )
-    recipe = Recipe(EMBEDDERS[embedder]() if embedder else None, cast(Fusion, ranker))
-    begin = perf_counter()
-    built = Lab(workspace).build_index(recipe)
+    if choose and (embedder or ranker != "sparse"):
+        raise UsageError("--choose decides the ranker: leave --embedder and --ranker out")
+    lab, begin = Lab(workspace), perf_counter()
+    made = EMBEDDERS[embedder]() if embedder else None
+    recipe = lab.choose_ranker() if choose else Recipe(made, cast(Fusion, ranker))
+    built = lab.build_index(recipe)
+    embedder = built.embedder.model if built.embedder else None
     seconds = round(perf_counter() - begin, 3)
     entries, fit = len(built.snapshot.rows), len(built.snapshot.fit.rows)
     if as_json:
@@ -73,11 +81,15 @@ def index(
                 "snapshot": snapshot,
                 "index": built.digest,
                 "embedder": embedder,
-                "ranker": ranker,
+                "ranker": built.config.fusion,
+                "choice": msgspec.to_builtins(recipe.choice) if recipe.choice else None,
                 "seconds": seconds,
             }
         )
         return
+    if recipe.choice:
+        show_frame(choice_frame(recipe.choice), "candidates")
+        say(f"chosen: {recipe.choice.winner}; {recipe.choice.reason}")
     say(f"{entries:,} entries, {fit:,} of them fit; snapshot {short(built.snapshot.digest)}, {seconds} s")
     if not fit:
         say("Nothing is split yet: only --view all can be asked. Run xlab split, then xlab index.")
@@ -131,16 +143,27 @@ def nearest(
         lab.keep(hits)
     ledger = eligibility(found, excluded, base=base)
     why = _explained(found, seen, hits, transition and asked.transition_id) if explain else None
+    refusal = _refusal(lab, hits) if base == "fit" else None
     if as_json:
         more = {"near_misses": why.misses.frame().to_dicts(), "tokens": why.tokens.to_dicts()} if why else {}
-        put_json(_nearest_json(seen, hits) | {"eligibility": ledger.counts} | more)
+        told = _nearest_json(seen, hits)
+        put_json(told | {"refused": told["refused"] or refusal, "eligibility": ledger.counts} | more)
     elif isinstance(hits, Hits):
         _print_hits(seen, hits)
+        if refusal:
+            say(f"refused: {refusal}")
         say(ledger.sentence)
         if why:
             _print_explained(why)
     if isinstance(hits, Unverifiable):
         raise NoEvidence(f"no precedent can be asked for: {hits.reason}")
+
+
+def _refusal(lab: Lab, hits: Hits | Unverifiable) -> str | None:
+    """Why the certificate of the fit entries lets nothing be answered from these hits; None: it does, or nothing is split."""
+    if isinstance(hits, Unverifiable) or lab.table is None:
+        return None
+    return refused(hits, lab.certificate())
 
 
 class _Why(NamedTuple):
@@ -256,7 +279,7 @@ def step(
     view: Annotated[str, typer.Option(help="fit or all.")] = "fit",
     exclude: Annotated[list[str] | None, typer.Option(help="A lineage to leave out; may be repeated.")] = None,
     k: Annotated[int, typer.Option("-k", help="How many precedents.")] = 5,
-    refuse_below: Annotated[str | None, typer.Option("--refuse-below", help="A, B or C.")] = None,
+    refuse_below: Annotated[str | None, typer.Option("--refuse-below", help="A, B, C or certified.")] = None,
     workspace: Workspace = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -264,8 +287,7 @@ def step(
     if world_model != "copy-nearest":
         raise UnsupportedError(f"no world model {world_model!r}: this version has copy-nearest alone")
     base: Base = one_of(view, ("fit", "all"), "--view")
-    letters: tuple[Label, ...] = ("A", "B", "C")
-    below = one_of(refuse_below, letters, "--refuse-below") if refuse_below else None
+    below = one_of(refuse_below, ("A", "B", "C", "certified"), "--refuse-below") if refuse_below else None
     lab, code = Lab(workspace), 0
     excluded = _known(exclude, lab.current_index())
     waiting = _messages(script)

@@ -9,16 +9,29 @@
 Not covered: pages, which have indexes of their own.
 """
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
+
+import msgspec
 
 from experiential_lab.evidence.corpus import Corpus
 from experiential_lab.evidence.split import Current
 from experiential_lab.evidence.trace import Transition
-from experiential_lab.records import NoEvidence, StaleError
-from experiential_lab.retrieval.embedders import Embedder, KeptEmbedder, OpenAIEmbedder, local_embedder
+from experiential_lab.records import NoEvidence, StaleError, UsageError, canonical_bytes, short_id
+from experiential_lab.retrieval.choice import RankerChoice, choose_ranker
+from experiential_lab.retrieval.embedders import (
+    Embedder,
+    HashedEmbedder,
+    KeptEmbedder,
+    OpenAIEmbedder,
+    local_embedder,
+)
+from experiential_lab.retrieval.fusion import DEPTH
 from experiential_lab.retrieval.index import Index, IndexManifest, build, save
 from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.refusal import Certificate, certify
 from experiential_lab.retrieval.sparse import DEFAULT, Channel
 from experiential_lab.retrieval.views import (
     Boundary,
@@ -33,6 +46,7 @@ from experiential_lab.retrieval.views import (
 from experiential_lab.store import Store
 
 NO_TABLE = "no lineage table"
+CHOICE = "ranker_choice"
 
 
 class Grounding(NamedTuple):
@@ -69,6 +83,18 @@ class Recipe(NamedTuple):
     embedder: Embedder | None = None
     fusion: Fusion = "sparse"
     channels: tuple[Channel, ...] = DEFAULT
+    depth: int = DEPTH
+    choice: RankerChoice | None = None
+    """What chose it; the index pins it."""
+
+
+def chosen_recipe(index: Index, *, embedder: Embedder | None = None) -> Recipe:
+    """The way to rank that wins on the fit families of `index`, with the record of the choice. Raises as `choose_ranker`."""
+    embedder = embedder or HashedEmbedder()
+    choice = choose_ranker(index, embedder=embedder)
+    won = next(each.candidate for each in choice.compared if each.candidate.name == choice.winner)
+    space = embedder if won.fusion != "sparse" else None
+    return Recipe(space, won.fusion, won.channels or DEFAULT, won.depth, choice)
 
 
 def last_recipe(store: Store) -> Recipe:
@@ -82,7 +108,9 @@ def last_recipe(store: Store) -> Recipe:
         return Recipe()
     manifest = store.load(str(row.fields["artifact"]), "index", IndexManifest)
     embedder = local_embedder(manifest.embedder) if manifest.embedder else None
-    return Recipe(embedder, manifest.config.fusion, manifest.config.channels)
+    config, choice = manifest.config, dict(manifest.inputs).get(CHOICE)
+    kept = store.load(choice, CHOICE, RankerChoice) if choice else None
+    return Recipe(embedder, config.fusion, config.channels, config.depth, kept)
 
 
 def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Recipe = Recipe()) -> str:  # noqa: B008
@@ -103,7 +131,10 @@ def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Reci
     if isinstance(embedder, OpenAIEmbedder):
         embedder = KeptEmbedder(embedder, store)
     view = View(snapshot_of(*grounding))
-    digest = save(build(view, channels=recipe.channels, embedder=embedder, fusion=recipe.fusion), store, stored)
+    built = build(view, channels=recipe.channels, embedder=embedder, fusion=recipe.fusion, depth=recipe.depth)
+    if recipe.choice:
+        stored[CHOICE] = store.keep(CHOICE, recipe.choice)
+    digest = save(built, store, stored)
     store.append("index_built", artifact=digest, **inputs)
     return digest
 
@@ -138,6 +169,22 @@ def _inputs(corpus: Corpus, split: Current | None) -> dict[str, str]:
 
 def _sources(corpus: Corpus) -> dict[str, str]:
     return {f"source {info.digest[7:15]}": info.digest for info in corpus.sources if info.origin == "recorded"}
+
+
+def certificate_of(
+    store: Store, index: Index, *, alpha: str = "0.1", delta: str = "0.1", exclude: Iterable[Exclusion] = ()
+) -> Certificate:
+    """What `certify` gives; it is in the cache of the workspace when it was asked for before. Raises as `certify` does."""
+    excluded = tuple(exclude)
+    asked = "".join(f"{each.level}={each.value};" for each in excluded)
+    name = f"certificate-{short_id(index.digest, alpha, delta, asked)}"
+    if (cached := store.cache_read(name)) is not None:
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(cached, type=Certificate)
+    made = certify(index, alpha=alpha, delta=delta, exclude=excluded)
+    with suppress(UsageError):  # a workspace that is read-only: it is made again next time
+        store.cache_write(name, canonical_bytes(made))
+    return made
 
 
 def query_of(transition: Transition) -> Query:

@@ -38,6 +38,7 @@ from experiential_lab.records import FREE, Cost, LabError, Record, Unverifiable,
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import IndexView
 from experiential_lab.retrieval.receipts import DispositionReceipt, RetrievalReceipt, UseReceipt
+from experiential_lab.retrieval.refusal import Certificate, refused
 from experiential_lab.retrieval.support import Label
 from experiential_lab.retrieval.views import Exclusion
 from experiential_lab.world.models import Message, WorldModel
@@ -254,7 +255,7 @@ class Sessions:
         view: IndexView,
         world_model: WorldModel,
         k: int = 5,
-        refuse_below: Label | None = None,
+        refuse_below: Label | Certificate | None = None,
     ) -> "Session":
         """A session without a message yet.
 
@@ -264,7 +265,7 @@ class Sessions:
         """
         if k < 1:
             raise UsageError(f"k is {k}: ask for at least 1 precedent")
-        if refuse_below is not None and refuse_below not in REFUSE_BELOW:
+        if not isinstance(refuse_below, Certificate | None) and refuse_below not in REFUSE_BELOW:
             raise UsageError(f"refuse_below is {refuse_below!r}: use one of {', '.join(REFUSE_BELOW)}")
         _fits("task_bytes", _size(_text(task, "task")), self.limits.task_bytes)
         if context is not None:
@@ -371,7 +372,7 @@ class Session:
             setting, transcript = self._take_off(text)
             try:
                 taken = take_turn(setting, transcript, text, clock=clock)
-                return self._accept(text, taken, begin)
+                return self._accept(text, _answered(taken, setting.refuse_below), taken, begin)
             finally:
                 self._land()
         except SessionError as refusal:
@@ -450,7 +451,7 @@ class Session:
             "schema": 1,
             "world_model": setting.world_model.snapshot,
             "k": setting.k,
-            "refuse_below": setting.refuse_below,
+            "refuse_below": msgspec.to_builtins(setting.refuse_below),
             "visibility": msgspec.to_builtins(setting.view.visibility),
             "turns": [msgspec.to_builtins(turn) for turn in held.turns],
         }
@@ -484,10 +485,10 @@ class Session:
             if held := self._all._open.get(self.id):
                 held.in_flight = False
 
-    def _accept(self, text: str, taken: Taken, begin: int) -> Step:
+    def _accept(self, text: str, answered: tuple[str, Hits], taken: Taken, begin: int) -> Step:
         """Append both messages, or raise and append neither."""
+        answer, hits = answered
         limits = self._all.limits
-        answer, hits = _answered(taken)
         if not answer.strip():
             raise SessionError("observation_empty", "the predicted message says nothing; try another action")
         _fits("output_length", _tokens(answer), limits.output_tokens)
@@ -507,7 +508,7 @@ class Session:
         return Step(_shape(said[1]), taken.turn.terminal, taken.turn, hits, taken.uses, economics)
 
 
-def _answered(taken: Taken) -> tuple[str, Hits]:
+def _answered(taken: Taken, below: Label | Certificate | None) -> tuple[str, Hits]:
     """The prediction and the hits of a turn; a refused or failed turn raises."""
     turn, hits = taken.turn, taken.hits
     if isinstance(hits, Unverifiable) and turn.failure is None:
@@ -515,7 +516,10 @@ def _answered(taken: Taken) -> tuple[str, Hits]:
             "no_precedent", f"nothing real can be consulted ({hits.reason}); exclude less, or import more"
         )
     if turn.refused == "no_support":
-        raise SessionError("no_support", f"the support is {turn.support}, below what was asked for; nothing was sent")
+        why = f"the support is {turn.support}, below what was asked for"
+        if isinstance(below, Certificate) and isinstance(hits, Hits):
+            why = refused(hits, below) or why
+        raise SessionError("no_support", f"{why}; nothing was sent")
     if isinstance(hits, Unverifiable) or turn.failure is not None or turn.prediction is None:
         detail = turn.failure.detail if turn.failure else "no prediction"
         raise SessionError("provider", f"{ascii(detail)[1:201]}; the session is as before, the step can be tried again")

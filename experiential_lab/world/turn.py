@@ -23,6 +23,7 @@ from experiential_lab.records import FREE, Cost, Failure, ProviderError, Record,
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import IndexView
 from experiential_lab.retrieval.receipts import Consumer, DispositionReceipt, Query, UseReceipt
+from experiential_lab.retrieval.refusal import Certificate, refused
 from experiential_lab.retrieval.support import Label
 from experiential_lab.world.models import Message, Prediction, Request, WorldModel
 
@@ -42,7 +43,7 @@ class Setting(NamedTuple):
     world_model: WorldModel
     k: int = 5
     """How many precedents are asked for."""
-    refuse_below: Label | None = None
+    refuse_below: Label | Certificate | None = None
     """A support of a later letter is refused. None: none is."""
 
 
@@ -90,13 +91,13 @@ def take_turn(setting: Setting, transcript: tuple[Message, ...], action: str, *,
     asked = clock()
     found, answer, cost = _search(setting, query)
     searched = clock()
-    refused = None if answer.failure else _refusal(found, setting.refuse_below)
-    if refused or isinstance(found, Unverifiable):
+    refusal = None if answer.failure else _refusal(found, setting.refuse_below)
+    if refusal or isinstance(found, Unverifiable):
         answered = searched
     else:
         answer = _ask(setting.world_model, Request(setting.task, setting.context, transcript, action, found))
         answered = clock()
-    turn = _turn(setting, found, refused, answer, cost)
+    turn = _turn(setting, found, refusal, answer, cost)
     uses = _uses(found, turn, answer.prediction)
     spent: dict[Component, int] = {"world_model": answered - searched, "retrieval": searched - asked}
     spent["orchestration"] = clock() - begin - sum(spent.values())
@@ -125,9 +126,11 @@ def _recent(transcript: tuple[Message, ...]) -> str | None:
     return next((message.content for message in reversed(transcript) if message.role == "user"), None)
 
 
-def _refusal(found: Hits | Unverifiable, refuse_below: Label | None) -> Refusal | None:
+def _refusal(found: Hits | Unverifiable, refuse_below: Label | Certificate | None) -> Refusal | None:
     if isinstance(found, Unverifiable):
         return "no_precedent"
+    if isinstance(refuse_below, Certificate):
+        return "no_support" if refused(found, refuse_below) else None
     return "no_support" if refuse_below is not None and found.support > refuse_below else None
 
 
