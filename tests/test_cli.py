@@ -137,6 +137,101 @@ def test_show_opens_traces_transitions_receipts_and_sources_by_the_beginning_of_
     assert desk("show", "abc").code == 2
 
 
+@pytest.fixture
+def mixed(xlab: Xlab, tmp_path: Path) -> Xlab:
+    """A workspace with a conversation whose last call has no answer, a result that answers nothing, and a line that is none."""
+    said = [{"role": "user", "content": "please"}, {"role": "assistant", "content": "which?"}]
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said += [{"role": "user", "content": "that"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    said += [{"role": "tool", "tool_call_id": "other", "content": "no answer"}]
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "t.jsonl").write_text(json.dumps({"messages": said}) + "\n{half a line\n")
+    assert xlab("import", "logs").code == 0
+    return xlab
+
+
+def test_show_opens_a_step_that_was_left_out_with_its_reason_and_its_text(mixed: Xlab):
+    (left,) = [row for row in mixed("transitions", "--ledger", "--json").json if row["reason"]]
+    for ident in (f"{left['trace']}/{left['step']:04}", f"{left['trace'][:8]}/{left['step']}"):
+        opened = mixed("show", ident, "--json").json
+        assert (opened["kind"], opened["outcome"], opened["tool"]) == ("step", "unanswered_call", "look")
+        assert opened["action_text"]["text"] == "{}"
+    assert "no step has the id" in mixed("show", f"{left['trace']}/99").err
+
+
+def test_show_opens_a_reason_as_all_that_ended_with_it_each_at_its_place(mixed: Xlab):
+    opened = mixed("show", "id_mismatch", "--json").json
+    assert (opened["kind"], opened["records"], opened["events"], opened["steps"]) == ("reason", 0, 1, 0)
+    assert [(row["level"], row["excerpt"]) for row in opened["places"]] == [("event", "no answer")]
+    assert opened["places"][0]["place"] == "logs/t.jsonl byte 0 /messages/4/content"
+    assert mixed("show", "not_json", "--json").json["places"][0]["place"] == "logs/t.jsonl:2"
+    step = mixed("show", "unanswered_call", "--json").json["places"][0]["place"]
+    assert mixed("show", step, "--json").json["kind"] == "step"
+    assert "logs/t.jsonl:2  record  {half a line" in mixed("show", "not_json").out
+
+
+def test_show_opens_a_file_by_its_path_and_its_rejected_records_by_their_numbers(mixed: Xlab):
+    for path in ("t.jsonl", "logs/t.jsonl"):
+        source = mixed("show", path, "--json").json
+        assert (source["kind"], source["rejected"][0]["place"]) == ("source", "logs/t.jsonl:2")
+        record = mixed("show", f"{path}:2", "--json").json
+        assert (record["kind"], record["reason"], record["excerpt"]) == ("record", "not_json", "{half a line")
+    assert "was not rejected" in mixed("show", "t.jsonl:1").err
+    assert mixed("show", "s.jsonl").code == 3
+
+
+def test_a_path_that_several_files_end_with_is_refused_and_a_grown_log_opens_as_it_is_now(mixed: Xlab, tmp_path: Path):
+    log = tmp_path / "logs" / "t.jsonl"
+    log.write_text(log.read_text() + "{another\n")
+    assert mixed("import", "logs").code == 0
+    assert mixed("show", "t.jsonl", "--json").json["size_bytes"] == log.stat().st_size
+    (tmp_path / "u").mkdir()
+    (tmp_path / "u" / "t.jsonl").write_bytes(bundled("desk_tools.jsonl").read_bytes())
+    assert mixed("import", "u").code == 0
+    refused = mixed("show", "t.jsonl")
+    assert refused.code == 2
+    assert "stands for 2 files" in refused.err
+
+
+def test_show_opens_a_family_with_its_side_and_its_traces(desk: Xlab):
+    step = held_out(desk)
+    opened = desk("show", step["family"], "--json").json
+    assert (opened["kind"], opened["split"]) == ("family", "held_out")
+    assert step["lineage"] in opened["lineages"]
+    assert step["trace"] in opened["traces"]
+
+
+def test_an_import_gives_the_place_of_each_rejected_record_and_of_each_secret_but_not_the_secret(
+    xlab: Xlab, tmp_path: Path
+):
+    key = "sk-" + "proj-" + "a1B2" * 8
+    messages = [{"role": role, "content": f"{role} {key}"} for role in ("user", "assistant", "user")]
+    (tmp_path / "t.jsonl").write_text(json.dumps({"messages": messages}) + "\n{half\n")
+    said = xlab("import", "t.jsonl").out
+    assert "t.jsonl:2  not_json  {half" in said
+    assert "t.jsonl byte 48  provider key" in said
+    done = xlab("import", "t.jsonl", "--json")
+    assert [(row["path"], row["record"], row["reason"]) for row in done.json["rejected"]] == [
+        ("t.jsonl", 2, "not_json")
+    ]
+    assert next(row["offset"] for row in done.json["secret_places"]) == 48
+    assert key[:12] not in done.out
+
+
+def test_files_stand_in_the_order_of_their_names_in_the_report(xlab: Xlab, tmp_path: Path):
+    for name in "abcdef":
+        (tmp_path / f"{name}.jsonl").write_bytes(bundled("desk_tools.jsonl").read_bytes() + b"{half " + name.encode())
+    said = xlab("import", *(f"{name}.jsonl" for name in "fbdace")).out.splitlines()
+    assert [line[0] for line in said if line[1:].startswith(".jsonl: ")] == list("abcdef")
+
+
+def test_files_without_a_transition_are_refused_with_what_became_of_their_records(xlab: Xlab, tmp_path: Path):
+    (tmp_path / "t.jsonl").write_text('{"messages": [{"role": "user", "content": "hello"}]}\n{half\n')
+    done = xlab("import", "t.jsonl")
+    assert done.code == 3
+    assert "rejected records: 1 not_json" in done.err
+
+
 def test_verify_finds_one_flipped_byte_and_exits_5(desk: Xlab, tmp_path: Path):
     assert desk("verify", "--json").json["ok"]
     log = tmp_path / ".lab" / "log.jsonl"

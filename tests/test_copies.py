@@ -49,3 +49,15 @@ def test_an_outline_of_a_trace_without_an_event_is_compared_too():
     empty = [outline_of(trace(source)) for source in "ab"]
     assert [verdict.replayed for verdict in verdicts_of(empty, {"a", "b"}) if verdict] == [None, 0]
     assert isinstance(empty[0], Outline)
+
+
+@pytest.mark.parametrize("tool", ["f", "g"])
+def test_a_call_of_another_tool_whose_id_was_given_again_is_no_view(tool: str):
+    def called(tool: str) -> Event:
+        return msgspec.structs.replace(event("call", "{}"), tool=tool, call_id="call_0")
+
+    start, end = event("task", "go"), event("result", "ok")
+    longer = trace("a", start, event("reasoning", "hm"), called("f"), end, event("text", "x"))
+    _, verdict = verdicts_of([outline_of(longer), outline_of(trace("b", start, called(tool), end))], {"a", "b"})
+    assert verdict is not None
+    assert verdict.replayed == (3 if tool == "f" else None)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,19 @@ def test_a_grown_file_replays_what_was_known_and_old_step_ids_stay(lab: Lab, tmp
     assert old.items() <= now.items()
     assert len(now) == 3
     assert {row.reason for row in lab.corpus.set_aside} == {"replayed_history"}
+
+
+def test_a_grown_log_of_requests_without_an_id_counts_each_step_once_and_keeps_its_ids(lab: Lab, tmp_path: Path):
+    messages = json.loads(chat(1))["messages"]
+    rows = [json.dumps({"messages": messages[:size]}) + "\n" for size in (3, 5)]
+    lab.import_traces(written(tmp_path, rows[0]))
+    (before,) = lab.corpus.transitions
+    report = lab.import_traces(written(tmp_path, "".join(rows)))
+    assert len(report.counts["extends"]) == 1
+    assert [each.transition_id for each in lab.corpus.transitions] == [
+        before.transition_id,
+        before.transition_id[:-1] + "1",
+    ]
 
 
 def test_a_grown_log_says_what_it_extends_and_which_steps_got_their_answer(lab: Lab, tmp_path: Path):
@@ -560,6 +574,38 @@ def test_a_file_of_a_directory_whose_name_is_unknown_is_named(lab: Lab, tmp_path
         2,
         ["c.jsonl.bak"],
     )
+
+
+def test_a_link_in_a_directory_that_leads_to_no_file_is_named(lab: Lab, tmp_path: Path):
+    folder, elsewhere = tmp_path / "traces", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    written(folder, chat(1), "a.jsonl")
+    (folder / "b.jsonl").symlink_to("a.jsonl")
+    (folder / "c.jsonl").symlink_to("gone.jsonl")
+    (folder / "d").symlink_to(elsewhere, target_is_directory=True)
+    report = lab.import_traces(folder)
+    assert [(Path(each["path"]).name, each["reason"]) for each in report.counts["unusable"]] == [
+        ("c.jsonl", "it is a link to nothing"),
+        ("d", "it is a link to a directory; name the directory to import it"),
+    ]
+    assert report.counts["sources"] == 1
+
+
+def test_what_a_workspace_keeps_is_no_file_of_the_directory_that_it_lies_in(tmp_path: Path):
+    written(tmp_path, chat(1))
+    for _ in range(2):
+        report = Lab(tmp_path / "kept").import_traces(tmp_path)
+        assert (report.counts["sources"], report.unusable) == (1, ())
+
+
+def test_a_file_that_cannot_be_used_is_named_once_and_in_unicode_whatever_its_name(lab: Lab, tmp_path: Path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    written(folder, chat(1))
+    written(folder, "", os.fsdecode(b"\xe9.jsonl"))
+    ((path, reason),) = lab.import_traces(folder).unusable
+    assert (path.rpartition("/")[2], reason) == (r"\xe9.jsonl", "the file is empty; nothing to import")
 
 
 def test_a_split_of_older_evidence_is_never_used_in_silence(lab: Lab, tmp_path: Path):

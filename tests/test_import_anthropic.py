@@ -529,6 +529,13 @@ def test_an_edited_history_is_one_as_far_as_its_last_call():
     assert {event.branch for trace in found.imported.traces for event in trace.events} == {""}
 
 
+def test_a_call_that_comes_again_under_its_id_behind_an_edited_history_is_new():
+    cleared = asks([result("toolu_x", "[cleared]")])
+    again = asks([result("toolu_x", "2")])
+    found = read(lines(asked(Q, CALL, BACK), asked(Q, CALL, cleared, CALL, again)))
+    assert [seen for _, _, seen in found.pairs] == ["1", "2"]
+
+
 def test_requests_and_responses_that_take_turns_are_pairs():
     stream = [start("m2"), begins(0, text("")), goes_on(0, "text_delta", text="a"), ends(output_tokens=2), STOP]
     rows = [
@@ -649,8 +656,8 @@ def test_the_last_counts_stand_and_unknown_stays_unknown():
 
     assert usage(ends(output_tokens=5), ends(output_tokens=6, input_tokens=None)) == (
         ("input_tokens", 3),
-        ("output_tokens", 6),
         ("model_messages", 1),
+        ("output_tokens", 6),
     )
     assert usage() is None
     assert usage(ends(output_tokens=2**60)) is None

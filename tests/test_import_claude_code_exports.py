@@ -133,7 +133,7 @@ def test_usage_of_lines_without_message_ids_counts_each_line():
     for at, each in enumerate(said):
         each["message"] |= {"usage": {"output_tokens": 2 + at}}
     (trace,) = of({"loglines": [typed("u", None, "Go."), *said]}).imported.traces
-    assert trace.usage == (("output_tokens", 2 + 3 + 4), ("model_messages", 3))
+    assert trace.usage == (("model_messages", 3), ("output_tokens", 2 + 3 + 4))
 
 
 def test_a_summary_ends_the_wait_for_an_answer_where_no_line_says_so_before():

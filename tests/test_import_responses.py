@@ -468,6 +468,36 @@ def test_requests_and_responses_on_lines_of_their_own_follow_each_other():
     assert found.outcomes == ["explicit_id", "terminal_no_observation"]
 
 
+def test_requests_and_responses_that_take_turns_are_pairs_also_where_nothing_names_them():
+    first, second, third = (
+        response(call("c"), response_id="r1"),
+        response(answers("ok?"), response_id="r2"),
+        [asks("go")],
+    )
+    inputs = [
+        third,
+        [*third, call("c"), gives("c", "x")],
+        [*third, call("c"), gives("c", "x"), answers("ok?"), asks("y")],
+    ]
+    turns = [request(*inputs[0]), first, request(*inputs[1]), second, request(*inputs[2])]
+    found = read(lines(*turns))
+    assert found.pairs == [("f {}", "explicit_id", "x"), ("ok?", "user_reply", "y")]
+    (trace,) = found.imported.traces
+    assert (trace.task, trace.usage) == ("go", (("input_tokens", 6), ("output_tokens", 4)))
+    linked = [request(asks("go")), first, request(gives("c", "x"), previous_response_id="r1")]
+    again = read(lines(*linked, second | {"previous_response_id": "r1"}, request(asks("y"), previous_response_id="r2")))
+    assert (again.pairs, again.imported.traces[0].task) == (found.pairs, "go")
+
+
+def test_requests_that_send_their_history_again_are_one_conversation_and_two_runs_stay_two():
+    whole = [asks("go"), call("c"), gives("c", "x"), answers("ok?"), asks("y")]
+    found = read(lines(request(*whole[:3]), request(*whole)))
+    assert found.pairs == [("f {}", "explicit_id", "x"), ("ok?", "user_reply", "y")]
+    assert found.aside == {"replayed_history": 3}
+    runs = read(lines(request(*whole), request(*whole[:-1], asks("n")), request(*whole, model="other")))
+    assert len(runs.imported.traces) == 3
+
+
 def test_what_an_earlier_response_said_is_no_answer_when_it_is_sent_again():
     # Only the response of the first call was kept; the second sends its request again, so `go` came before `which?`.
     kept = response(answers("which?", "m1"), response_id="r1")

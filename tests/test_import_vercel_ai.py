@@ -325,6 +325,23 @@ def test_a_cut_stream_says_what_came():
     assert (shown(found), found.outcomes) == ([("call", "f", "t", '{"a": ')], ["unanswered_call"])
 
 
+def test_law_3_an_id_that_the_next_step_gives_again_joins_no_later_text_to_an_action():
+    def step(said: str, tool: str) -> list[dict[str, Any]]:
+        return [
+            {"type": "start-step"},
+            {"type": "text-start", "id": "0"},
+            {"type": "text-delta", "id": "0", "delta": said},
+            {"type": "text-delta", "id": "0", "delta": "."},
+            {"type": "tool-input-available", "toolCallId": "call_0", "toolName": tool, "input": {}},
+            {"type": "tool-output-available", "toolCallId": "call_0", "output": f"made by {tool}"},
+            {"type": "finish-step"},
+        ]
+
+    found = read(lines(*chunks(*step("One", "f"), *step("Two", "g"))))
+    told = [(each.action.text, each.action.tool, each.observation) for each in found.transitions]
+    assert told == [("One.", "f", "made by f"), ("Two.", "g", "made by g")]
+
+
 def test_two_streams_in_one_file_are_two_messages():
     rows = [{"type": "text-delta", "id": "0", "delta": "a"}, {"type": "finish"}]
     again = [{"type": "start", "messageId": "r"}, {"type": "text-delta", "id": "0", "delta": "b"}]

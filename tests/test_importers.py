@@ -769,6 +769,7 @@ def test_usage_is_unknown_as_soon_as_one_message_states_none():
 
     assert usage({"input_tokens": 3}, {"input_tokens": 4}) == (("input_tokens", 7), ("model_messages", 2))
     assert usage({"input_tokens": 3}, None) is None
+    assert usage({"input_tokens": 3}, {"service_tier": "standard"}) is None
     assert usage({"input_tokens": -1}) is usage({"input_tokens": 10**30}) is None
 
 
@@ -801,6 +802,17 @@ def test_logged_requests_that_send_their_history_again_are_one_conversation():
     check_sums(found)
 
 
+@pytest.mark.parametrize("key", ["task_id", "trial", "session_id"])
+def test_a_longer_run_of_another_declared_trial_replays_no_shorter_one(key: str):
+    start = [asks("Where is it?"), says(None, call("a", "find")), gives("a", "packed")]
+    rows = [chat(*start, metadata={key: 1}), chat(*start, says("Packed."), metadata={key: 2})]
+    found = read(lines(*rows))
+    assert found.outcomes == ["explicit_id", "explicit_id", "terminal_no_observation"]
+    assert len(read(lines(rows[0], rows[1] | {"metadata": {key: 1}})).imported.traces) == 1
+    tau = [{"task_id": 1, "trial": at, "info": {}, "traj": row["messages"]} for at, row in enumerate(rows)]
+    assert len(read(lines(*tau)).transitions) == 2
+
+
 def test_two_runs_that_begin_alike_stay_two():
     start = [asks("Where is it?"), says("Which order?")]
     found = read(
@@ -827,3 +839,11 @@ def test_a_bare_list_that_begins_with_plain_text_is_known_by_all_its_messages():
             assert read(data).format == format
     assert read(json.dumps(responses).encode()).pairs == [("f {}", "explicit_id", "r")]
     assert read(json.dumps(anthropic).encode()).pairs == [("f {}", "explicit_id", "r")]
+
+
+def test_one_message_among_conversations_costs_itself_alone():
+    ask, stray = chat(asks("Where is it?"), says("In the hall."), asks("Thanks")), says("A stray message.")
+    found = read(lines(ask, stray, {"type": "message", **stray}))
+    assert found.pairs == [("In the hall.", "user_reply", "Thanks")]
+    assert found.rejected == [(2, "unknown_shape"), (3, "unknown_shape")]
+    check_sums(found)

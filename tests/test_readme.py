@@ -6,6 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from evidence_cases import lines
+from test_layers import FLOORS, MODULES, room_of
+
+from experiential_lab.evidence.framing import frame
+from experiential_lab.evidence.importers.format import Source
+from experiential_lab.evidence.spans import open_span
+from experiential_lab.evidence.transitions import ledger_of
+from experiential_lab.records import digest_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -61,3 +69,25 @@ def test_the_numbers_of_the_airline_file_are_those_that_the_test_of_the_command_
 def test_every_test_file_that_contributing_names_exists():
     named = re.findall(r"`(tests/\w+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_the_format_that_contributing_shows_reads_pairs_and_rejects():
+    code = re.search(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    module: dict[str, object] = {}
+    exec(code[1], module)  # our own document
+    rows = [{"question": "who?", "answer": "Ada", "reply": "thanks"}, {"other": 1}]
+    (format,) = module["FORMATS"]
+    data = lines(*rows)
+    found = format.read(Source(digest_of(data), "runs.jsonl", frame(data)))
+    (step,) = ledger_of(found.traces[0]).transitions
+    assert (step.task, step.action.text, step.observation, step.pairing) == ("who?", "Ada", "thanks", "user_reply")
+    assert [(row.record, row.reason) for row in found.rejected] == [(2, "unknown_shape")]
+    assert [format.sniff(row) for row in rows] == ["objects with a question", None]
+    assert open_span(data, step.action_span) == "Ada"
+
+
+def test_contributing_names_every_room_that_stands_in_the_order_of_the_house():
+    (told,) = re.findall(r"`(records < [^`]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    standing = {room_of(path) for path in MODULES}
+    floors = [[room for room in rooms if room in standing and not room.startswith("__")] for rooms in FLOORS]
+    assert [floor.split(", ") for floor in told.split(" < ")] == [floor for floor in floors if floor]

@@ -67,6 +67,14 @@ def test_hits_of_an_accepted_label_are_answered_and_others_name_what_they_need()
     assert refused(far, certificate) == "no supporting precedent (needs A, has D)"
 
 
+def test_the_last_accepted_label_is_what_is_needed():
+    rows = [(f"f{n:02d}", call(act), "ok") for n in range(60) for act in (0, 100 + n)]
+    certificate = certify(index_of(rows))
+    assert certificate.accepted("tool") == ("A", "B")
+    other = index_of(rows).view("fit").nearest(Query(tool="find", arguments='{"name": 1}'))
+    assert refused(other, certificate) == "no supporting precedent (needs B, has C)"
+
+
 def test_everything_is_refused_when_label_a_fails_and_the_reason_is_said():
     index = index_of([(f"f{n:02d}", call(0), f"answer {n}") for n in range(80)])
     certificate = certify(index)
@@ -114,7 +122,7 @@ def test_a_family_is_asked_without_itself_and_without_its_half():
 
 
 def test_one_row_a_family_counts_for_a_label_that_with_the_smallestdigest_of_text():
-    rows = [(f"f{n:02d}", call(0), "yes" if copy else f"no {n}") for n in range(60) for copy in range(4)]
+    rows = [(f"f{n:02d}", call(0), f"no {n}" if copy else "yes") for n in range(60) for copy in range(4)]
     index = index_of(rows)
     smallest = {}
     for row, made in sorted(
@@ -131,6 +139,7 @@ def test_one_row_a_family_counts_for_a_label_that_with_the_smallestdigest_of_tex
         expected.append(sum(smallest[family] != said for family in asked))
     found = [each.test.wrong for each in certify(index).tests if (each.rule, each.test.label) == ("tool", "A")]
     assert found == expected
+    assert min(expected) > 0
 
 
 def test_the_label_of_a_counted_row_is_that_of_its_hits():
@@ -182,6 +191,8 @@ def test_nothing_is_certified_without_a_split_or_at_an_impossible_rate():
     entries, _ = desk(20)
     with pytest.raises(NoEvidence, match="run `split` first"):
         certify(build(View(snapshot_of(entries, {}))))
+    with pytest.raises(NoEvidence, match="a fit row has no family"):
+        certify(build(View(snapshot_of(entries, {each.entry_id: Facts(split="fit") for each in entries}))))
     with pytest.raises(UsageError, match="alpha is 2: give a decimal between 0 and 1"):
         certify(sure(), alpha="2")
 

@@ -64,3 +64,9 @@ def test_a_full_disk_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch
         Spool(Overflow(str(tmp_path / "gone"))) as into,
     ):
         into.write(b"1")
+
+
+def test_a_folder_of_temporary_files_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(spool.tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(UsageError, match=r"a temporary file cannot be written: No such file or directory; .* TMPDIR"):
+        _ = Overflow().path

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiential_lab.bench import embedding, evidence, exclusion, first_walk, receipts, retrieval
+from experiential_lab.bench import embedding, evidence, exclusion, first_walk, quality, receipts, retrieval
 from experiential_lab.records import UsageError
 
 Measure = Callable[[Path], list[dict[str, Any]]]
@@ -13,6 +13,7 @@ GOALS: dict[str, tuple[Measure, ...]] = {
     "1": (embedding.dense,),
     "3": (embedding.kernels,),
     "4": (retrieval.exclusion,),
+    "5c": (quality.ranker,),
     "6": (embedding.hashing,),
     "7": (evidence.framing, evidence.importing, evidence.memory),
     "8": (evidence.digests,),

@@ -14,6 +14,7 @@ import typer
 from experiential_lab.cli.app import app
 from experiential_lab.cli.screen import (
     HERE,
+    SHOWN,
     AsJson,
     Workspace,
     clip,
@@ -24,6 +25,7 @@ from experiential_lab.cli.screen import (
     plain,
     put_json,
     say,
+    say_some,
     short,
     show_frame,
     table_of,
@@ -361,19 +363,28 @@ def _print_refusal(error: SessionError, *, as_json: bool) -> None:
 
 @app.command()
 def show(
-    ident: Annotated[str, typer.Argument(metavar="ID", help="An id or a digest; a beginning of it is enough.")],
+    ident: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="An id or a digest, or a beginning of it; a reason; a path, or PATH:RECORD."),
+    ],
     workspace: Workspace = HERE,
     as_json: AsJson = False,
 ) -> None:
-    """Open a trace, a transition, a source, a receipt or any stored thing, and check it against its source."""
+    """Open a trace, a step, a reason, a file, a receipt or any stored thing, and check it against its source."""
     shown = Lab(workspace).show(ident)
     if as_json:
         put_json(shown)
         return
     rows = shown.pop("ledger", None)
+    lists = {name: shown.pop(name) for name in ("set_aside", "places", "rejected") if shown.get(name)}
     width = max(map(len, shown))
     for name, value in shown.items():
-        say(f"{name:{width}}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+        more = f" and {len(value) - SHOWN:,} more; --json gives all of them" if _is_long(value) else ""
+        cut = value[:SHOWN] if more else value
+        say(f"{name:{width}}  {cut if isinstance(cut, str) else json.dumps(cut, ensure_ascii=False)}{more}")
+    for name, each in lists.items():
+        say(name.replace("_", " "))
+        say_some([f"{_told(row)}  {clip(row['excerpt'])}" for row in each])
     if rows is not None:
         listed = table_of("step", "branch", "action", "outcome", "observation")
         for row in rows:
@@ -382,3 +393,12 @@ def show(
                 str(row["step"]), clip(row["branch"], 24), clip(row["action"], 200), row["outcome"], observation
             )
         out.print(listed)
+
+
+def _told(row: dict[str, Any]) -> str:
+    """The place of an event, record or step, and what is said of it."""
+    return "  ".join(f"{row[key]}" for key in ("place", "level", "kind", "reason") if key in row)
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, list) and len(value) > SHOWN

@@ -4,7 +4,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -83,6 +83,14 @@ def table_of(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if column in TEXTS else None)
     return table
+
+
+def say_some(lines: Sequence[str]) -> None:
+    """The first lines, each a place that `show` opens; the others are counted."""
+    for line in lines[:SHOWN]:
+        say(f"  {line}")
+    if len(lines) > SHOWN:
+        say(f"  {len(lines) - SHOWN:,} more; --json gives all of them")
 
 
 def show_frame(frame: pl.DataFrame, name: str, *, whole: bool = False) -> None:

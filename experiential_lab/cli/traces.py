@@ -13,12 +13,14 @@ from experiential_lab.cli.screen import (
     HERE,
     AsJson,
     Workspace,
+    clip,
     err,
     one_of,
     progress_bar,
     put_json,
     reasons,
     say,
+    say_some,
     show_frame,
     write_frame,
 )
@@ -59,10 +61,11 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         report.ledger.select("trace", "step", "action", "tool", "outcome", "observation").to_dicts() if ledger else []
     )
     if as_json:
-        put_json(report.counts | ({"ledger": rows} if ledger else {}))
+        places = {"rejected": report.rejected.to_dicts(), "secret_places": report.secrets.to_dicts()}
+        put_json(report.counts | places | ({"ledger": rows} if ledger else {}))
         return
     counts = report.counts
-    for each in counts["formats"]:
+    for each in sorted(counts["formats"], key=lambda each: each["path"]):
         say(f"{each['path']}: {each['format']} ({each['rule']})")
     _sum("records", counts["records"], {"used": counts["records_used"]}, counts["records_rejected"])
     _sum("events", counts["events"], counts["events_used"], counts["set_aside"])
@@ -78,6 +81,8 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
         say(
             f"looks like a secret: {reasons(secrets)}; it is masked wherever text is shown, and stays in the stored bytes"
         )
+        found = report.secrets.select("path", "member", "offset", "kind").iter_rows()
+        say_some([f"{_in(path, member)} byte {offset:,}  {kind}" for path, member, offset, kind in found])
     if counts["usage_repeated"]:
         say(f"{counts['usage_repeated']:,} parents or second views repeat usage that is counted already: not added")
     if report.is_copy:
@@ -89,10 +94,15 @@ def _print_report(report: ImportReport, *, ledger: bool, as_json: bool) -> None:
             f"{len(counts['extends'])} files extend an earlier one; {len(counts['changed'])} known steps got another outcome"
         )
     if counts["records_rejected"]:
-        rejected = report.rejected.with_columns(path=pl.col("path").str.split("/").list.last())
-        show_frame(rejected.select("reason", "path", "record", "excerpt"), "rejected records")
+        say("rejected records:")
+        rejected = report.rejected.sort("path", "record").select("path", "record", "reason", "excerpt").iter_rows()
+        say_some([f"{path}:{record}  {reason}  {clip(excerpt)}" for path, record, reason, excerpt in rejected])
     if ledger:
         show_frame(report.ledger.select("trace", "step", "action", "outcome", "observation"), "ledger", whole=True)
+
+
+def _in(path: str, member: str) -> str:
+    return f"{path}#{member}" if member else path
 
 
 def _sum(name: str, total: int, used: Mapping[str, int], rest: Mapping[str, int]) -> None:

@@ -88,9 +88,11 @@ def _content(event: Event) -> str:
 
 
 def _view(event: Event) -> str:
-    """A call with an id is known by it, a result by its text: views spell arguments otherwise, or leave ids and tools out."""
+    """A call with an id is known by it and its tool, a result by its text: views spell arguments otherwise, or leave the id and
+    the tool of a result out.
+    """
     if event.kind == "call" and event.call_id is not None:
-        return _hashed(f"call\0{event.call_id}")
+        return _hashed(f"call\0{event.call_id}\0{event.tool}")
     return _hashed(f"{event.kind}\0{event.text}")
 
 

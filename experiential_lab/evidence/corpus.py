@@ -31,6 +31,7 @@ from experiential_lab.evidence.sources import (
     Declared,
     File,
     SourceInfo,
+    name_of,
     read_file,
     read_source,
     verdicts_digest,
@@ -402,17 +403,33 @@ def _existing(workspace: Path) -> Store | None:
 
 
 def _no_transition(added: Added) -> NoEvidence:
-    info = added.sources[0]
-    left: Counter[str] = Counter()
-    for each in added.sources:
-        left.update(dict(each.sums.left_out))
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left.items()))
+    info, more = added.sources[0], len(added.sources) - 1
+    left, rejected, aside = (
+        _counted(getattr(each.sums, name) for each in added.sources) for name in ("left_out", "rejected", "set_aside")
+    )
+    why = [
+        f"{what}: {_listed(counts)}"
+        for what, counts in (("rejected records", rejected), ("events set aside", aside))
+        if counts
+    ]
     error = NoEvidence(
-        f"{added.corpus.names[info.digest]}: 0 transitions from {left.total()} steps ({reasons or 'no step'}), read as "
-        f"{info.format}; nothing was imported. A transition needs an action and what was answered to it"
+        f"{added.corpus.names[info.digest]}{f' and {more} more' if more else ''}: 0 transitions from {left.total()} steps "
+        f"({_listed(left) or 'no step'}), read as {info.format}{''.join(f'; {each}' for each in why)}; nothing was imported. "
+        "A transition needs an action and what was answered to it"
     )
     error.report = added
     return error
+
+
+def _counted(sums: Iterable[tuple[tuple[str, int], ...]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for each in sums:
+        counts.update(dict(each))
+    return counts
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
 
 
 def load_corpus(store: Store) -> Corpus:
@@ -483,11 +500,7 @@ class _Reading(NamedTuple):
 
 def _read_all(how: _Reading, paths: list[_Found]) -> tuple[list[File], list[tuple[str, str]]]:
     """The files, and (path, reason) of those in a directory that cannot be used; a file that was named must be usable."""
-    unusable = [
-        (str(each.path), f"its name ends in none of {', '.join(SUFFIXES)}; name the file to import it")
-        for each in paths
-        if not _is_looked_at(each)
-    ]
+    unusable = [(name_of(each.path), _why_not(each)) for each in paths if not _is_looked_at(each)]
     files: list[File] = []
     looked_at = [each for each in paths if _is_looked_at(each)]
     jobs = min(how.jobs or _jobs(looked_at), max(1, len(looked_at)))
@@ -503,7 +516,8 @@ def _read_all(how: _Reading, paths: list[_Found]) -> tuple[list[File], list[tupl
         elif each.is_named or not isinstance(result, TraceFormatError | LimitError):
             raise result
         else:
-            unusable.append((str(each.path), str(result).removeprefix(f"{each.path}: ")))
+            name = name_of(each.path)
+            unusable.append((name, str(result).removeprefix(f"{name}: ")))
     if not files:
         raise TraceFormatError(f"none of {len(paths)} files can be used; the first: {unusable[0][0]}: {unusable[0][1]}")
     return files, sorted(unusable)
@@ -518,7 +532,17 @@ def _attempt(declared: Declared, shared: str | None, overflow: Overflow | None, 
 
 
 def _is_looked_at(found: _Found) -> bool:
-    return found.is_named or found.path.suffix.casefold() in SUFFIXES
+    return found.is_named or not _why_not(found)
+
+
+def _why_not(found: _Found) -> str:
+    """Why a file that was found in a directory is not looked at; empty where it is."""
+    if found.path.is_dir():
+        return "it is a link to a directory; name the directory to import it"
+    if not found.path.exists():
+        return "it is a link to nothing"
+    is_known = found.path.suffix.casefold() in SUFFIXES
+    return "" if is_known else f"its name ends in none of {', '.join(SUFFIXES)}; name the file to import it"
 
 
 def _jobs(paths: Sequence[_Found]) -> int:
@@ -530,15 +554,24 @@ def _expanded(paths: Iterable[str | Path]) -> list[_Found]:
     found = []
     for path in chain.from_iterable(map(_globbed, paths)):
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
-            if not any(each.suffix.casefold() in SUFFIXES for each in inside):
+            inside = [_Found(each, False) for each in sorted(_below(path))]
+            if not any(map(_is_looked_at, inside)):
                 raise UsageError(f"{path} holds no file that ends in {', '.join(SUFFIXES)}")
-            found += [_Found(each, False) for each in inside]
+            found += inside
         else:
             found.append(_Found(path, True))
     if not found:
         raise UsageError("no path was given")
     return found
+
+
+def _below(directory: Path) -> list[Path]:
+    """The files of a directory and its links, but hidden ones and what a workspace keeps."""
+    found = [each for each in directory.rglob("*") if not each.name.startswith(".")]
+    workspaces = {each.parent for each in found if each.name == "lab.json" and (each.parent / "blobs").is_dir()}
+    return [
+        each for each in found if (each.is_file() or each.is_symlink()) and not workspaces.intersection(each.parents)
+    ]
 
 
 def _globbed(path: str | Path) -> list[Path]:

@@ -57,6 +57,8 @@ TRACES = {
     "transitions": pl.Int64,
     "task": pl.String,
     "usage": pl.String,
+    "cost_nusd": pl.Int64,
+    "usage_repeated": pl.Int64,
 }
 SET_ASIDE = {
     "trace": pl.String,
@@ -137,7 +139,7 @@ def traces_frame(
     lineages: Mapping[str, str],
     sides: Mapping[str, tuple[str, str]],
 ) -> pl.DataFrame:
-    """One row a trace; `usage` is null where it is unknown."""
+    """One row a trace; `usage` and `cost_nusd` are null where they are unknown."""
     steps: dict[str, list[LedgerRow]] = {}
     for row in ledger:
         steps.setdefault(row.trace_id, []).append(row)
@@ -155,11 +157,20 @@ def traces_frame(
                 "steps": len(steps.get(trace.trace_id, ())),
                 "transitions": sum(row.transition_id is not None for row in steps.get(trace.trace_id, ())),
                 "task": trace.task,
-                "usage": None if trace.usage is None else ", ".join(f"{count} {kind}" for kind, count in trace.usage),
+                "usage": _told(trace.usage),
+                "cost_nusd": trace.cost_nusd,
+                "usage_repeated": trace.usage_repeated,
             }
             for trace in traces
         ),
     )
+
+
+def _told(usage: tuple[tuple[str, int], ...] | None) -> str | None:
+    """Usage in words; of a copy nothing counts."""
+    if usage is None:
+        return None
+    return ", ".join(f"{count:,} {kind}" for kind, count in usage) or "counted elsewhere"
 
 
 def set_aside_frame(rows: Iterable[SetAside]) -> pl.DataFrame:

@@ -107,7 +107,7 @@ def read_file(path: Path, declared: Declared, overflow: Overflow | None = None) 
         TraceFormatError: it is no trace file, or no record fits the declared format.
         LimitError: it unpacks to more than it may.
     """
-    name = os.fsencode(path).decode(errors="backslashreplace")  # a name need be no Unicode, a log row must
+    name = name_of(path)
     try:
         held = held_file(path, overflow)
     except OSError as error:
@@ -116,6 +116,11 @@ def read_file(path: Path, declared: Declared, overflow: Overflow | None = None) 
         return read_source(name, held, declared, overflow)
     except (TraceFormatError, LimitError) as error:
         raise type(error)(f"{name}: {error}") from None
+
+
+def name_of(path: Path) -> str:
+    """What a file is called in reports and in the log: a name on disk need be no Unicode, theirs must."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def read_source(

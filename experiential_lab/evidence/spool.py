@@ -50,8 +50,16 @@ class Overflow:
 
     @property
     def path(self) -> str:
+        """The folder; made when it is first asked for.
+
+        Raises:
+            UsageError: none can be made.
+        """
         if self._path is None:
-            self._path = tempfile.mkdtemp(prefix="experiential-lab-")
+            try:
+                self._path = tempfile.mkdtemp(prefix="experiential-lab-")
+            except OSError as error:
+                raise _unwritable(error) from None
             weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
         return self._path
 
@@ -106,10 +114,14 @@ class Spool:
                 self._path, self._file = Path(name), open(number, "wb")  # noqa: SIM115  closed by `held`
             self._file.writelines(self._pieces)
         except OSError as error:
-            raise UsageError(
-                f"a temporary file cannot be written: {error.strerror}; free space, or set TMPDIR to another folder"
-            ) from None
+            raise _unwritable(error) from None
         self._pieces, self._waiting = [], 0
+
+
+def _unwritable(error: OSError) -> UsageError:
+    return UsageError(
+        f"a temporary file cannot be written: {error.strerror}; free space, or set TMPDIR to another folder"
+    )
 
 
 def held_file(path: Path, overflow: Overflow | None) -> Held:

@@ -65,6 +65,7 @@ RECORD_REASONS = (
     "duplicate_span",
     "unknown_shape",
 )
+EXCERPT = 120  # code points of a text that a report shows
 STOP_MARKERS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")  # how the simulated users of tau-bench end one
 
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiential_lab.evidence.trace import (
+    EXCERPT,
     Action,
     Event,
     LedgerRow,
@@ -31,7 +32,6 @@ from experiential_lab.evidence.trace import (
 )
 
 NOT_UNIQUE = "id_not_unique_in_turn"
-EXCERPT = 120
 SPOKEN = ("call", "text", "reasoning")
 HEARD = ("result", "user")
 

@@ -135,7 +135,7 @@ def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Reci
     if recipe.choice:
         stored[CHOICE] = store.keep(CHOICE, recipe.choice)
     digest = save(built, store, stored)
-    store.append("index_built", artifact=digest, **inputs)
+    store.append("index_built", artifact=digest, snapshot=built.snapshot.digest, index=built.digest, **inputs)
     return digest
 
 

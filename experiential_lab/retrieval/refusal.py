@@ -32,7 +32,7 @@ from experiential_lab.retrieval.index import Index
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.support import Label, Precedents, Rule
 from experiential_lab.retrieval.views import Act, Entry, Exclusion, View
-from experiential_lab.statistics import LabelTest, certify_in_order, share
+from experiential_lab.statistics import LabelTest, certify_in_order
 
 Half = Literal[1, 2]
 HALVES: tuple[Half, ...] = get_args(Half)
@@ -103,7 +103,6 @@ def certify(index: Index, *, alpha: str = "0.1", delta: str = "0.1", exclude: It
         NoEvidence: nothing was split, or a fit row has no family.
         UsageError: alpha or delta is no decimal between 0 and 1, or a level of exclusion is unknown.
     """
-    share(alpha, "alpha"), share(delta, "delta")
     fit = View(index.snapshot, "fit", exclude)
     precedents = Precedents(fit.snapshot.entries)
     tests = []

@@ -11,7 +11,7 @@ from experiential_lab.evidence.report import ImportReport
 from experiential_lab.evidence.split import split_families, sweep_frame
 from experiential_lab.records import NoEvidence
 from experiential_lab.show.plots import Finding, plot_ledger, plot_sweep
-from experiential_lab.show.theme import Mode
+from experiential_lab.show.theme import Mode, money, plural
 
 FORMATS = {"format": pl.String, "rule": pl.String, "files": pl.Int64}
 TRACES_SHOWN = 40
@@ -30,6 +30,10 @@ class Contents(NamedTuple):
     leak: str
     """What a split by single traces would leak, in one sentence."""
     traces: pl.DataFrame
+    spent: str
+    """What is known of usage and cost, in one sentence."""
+    repeated: str
+    """Usage that is stated twice and was not added; empty: none."""
 
 
 def contents(report: ImportReport, *, threshold: str = "0.9", mode: Mode = "light") -> Contents:
@@ -48,18 +52,36 @@ def contents(report: ImportReport, *, threshold: str = "0.9", mode: Mode = "ligh
         reasons=pl.DataFrame(
             reasons, schema={"level": pl.String, "reason": pl.String, "count": pl.Int64}, orient="row"
         ),
-        rejected=rejected.head(REJECTED_SHOWN),
+        rejected=rejected.select("reason", "path", "record", "excerpt").head(REJECTED_SHOWN),
         sweep=plot_sweep(sweep_frame(corpus.traces), threshold=float(Fraction(threshold)), mode=mode),
         leak=_leak(report, threshold),
-        traces=traces.select("name", "format", "steps", "transitions", "lineage", "task", "usage").head(TRACES_SHOWN),
+        traces=traces.select("name", "lineage", "steps", "transitions", "task", "usage", "cost_nusd").head(
+            TRACES_SHOWN
+        ),
+        spent=_spent(traces),
+        repeated=_repeated(counts["usage_repeated"]),
     )
+
+
+def _spent(traces: pl.DataFrame) -> str:
+    costs, used = traces["cost_nusd"].drop_nulls(), traces["usage"].drop_nulls()
+    of = plural(traces.height, "trace")
+    cost = f"cost of {len(costs):,}, {money(int(costs.sum()))} together" if len(costs) else "cost of none"
+    listed = f" The first {TRACES_SHOWN} of {of} are listed." if traces.height > TRACES_SHOWN else ""
+    return f"Of {of}, the usage of {len(used):,} is known, and the {cost}; unknown is not zero.{listed}"
+
+
+def _repeated(count: int) -> str:
+    """Usage that would count twice."""
+    whose = "view, counted on its children" if count == 1 else "views, counted on their children"
+    return f"{plural(count, 'parent span')} or second {whose}" if count else ""
 
 
 def _leak(report: ImportReport, threshold: str) -> str:
     try:
         leak = split_families(report.corpus.traces, threshold=threshold).trace_level_leak()
     except NoEvidence as error:
-        return str(error)
+        return f"{error}."
     return (
         f"A split by single traces would leak: {leak['with_family_in_fit']} of its {leak['held_out_traces']} held-out "
         "traces would have a relative among the fit ones; a split by families has none."

@@ -631,8 +631,13 @@ def plot_sweep(sweep: pl.DataFrame, *, threshold: float = 0.9, mode: Mode = "lig
         else f"{families:,} families at threshold {threshold:.2f}, but {low:,} to {high:,} within a tenth of it: the threshold matters"
     ).replace("familys", "families")
     share = max(sweep["largest_family_share"].to_list())
-    sentence = f"From {min(count):.2f} to {max(count):.2f} there are {min(count.values()):,} to {max(count.values()):,} families; the largest one ever holds {share:.0%} of the traces."
-    figure = go.Figure(layout={"template": template(mode), "height": 240, "margin": {"l": 8, "r": 12, "t": 8, "b": 46}})
+    least, most = min(count.values()), max(count.values())
+    many = f"{least:,} to {most:,} families" if least < most else plural(most, "family").replace("familys", "families")
+    verb = "is" if most == 1 else "are"
+    sentence = f"From {min(count):.2f} to {max(count):.2f} there {verb} {many}; the largest one ever holds {share:.0%} of the traces."
+    figure = go.Figure(
+        layout={"template": template(mode), "height": 240, "margin": {"l": 64, "r": 12, "t": 8, "b": 46}}
+    )
     figure.add_vrect(
         x0=threshold - 0.1, x1=min(1.0, threshold + 0.1), fillcolor=rgba(hue["observed"], 0.1), line_width=0
     )
@@ -648,6 +653,8 @@ def plot_sweep(sweep: pl.DataFrame, *, threshold: float = 0.9, mode: Mode = "lig
     top = max(count.values())
     figure.update_xaxes(title="Jaccard of word 3-shingles at which two tasks are one family", range=[0.27, 1.03])
     figure.update_yaxes(title="families", range=[0, 1.25 * top], rangemode="tozero", tickformat=",d", nticks=4)
+    if top < 4:  # else the axis counts half families, and writes them as whole ones
+        figure.update_yaxes(dtick=1)
     _entitle(figure, title, f"Families by threshold · n = {number(len(count))} thresholds · the band is ± 0.10", mode)
     return Finding(title, sentence, figure, sweep)
 

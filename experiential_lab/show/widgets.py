@@ -44,6 +44,7 @@ from experiential_lab.world.session import Gauge, Session, SessionError, Step
 NEAR = 0.8  # the share of a limit from which its gauge says so
 
 _WORDS = ("part", "reason", "outcome", "pairing", "component", "basis")
+_SHORT = ("format", "level")  # of a closed list: never clipped
 _DIGESTS = ("id", "trace", "lineage", "family", "source", "transition", "digest", "receipt")
 
 
@@ -61,6 +62,11 @@ def heading_html(title: str, kicker: str = "") -> str:
 def sentence_html(sentence: str) -> str:
     """The sentence that ends a view; screen readers are told when it changes."""
     return f'<div class="xl"><p class="say" aria-live="polite">{_text(sentence)}</p></div>'
+
+
+def struck_html(what: str) -> str:
+    """What was stated and not added, struck through."""
+    return f'<div class="xl"><s class="k">{_text(what)}</s></div>'
 
 
 def empty_html(why: str) -> str:
@@ -116,6 +122,8 @@ def _cell(name: str, value: object, null: str) -> str:
             return f'<td class="n">{number(value)}</td>'
         case str() if name in _WORDS:
             return f"<td>{_text(words_of(value))}</td>"
+        case str() if name in _SHORT:
+            return f"<td>{_text(value)}</td>"
         case str() if name in _DIGESTS:
             return f'<td class="m" title="{html.escape(value)}">{html.escape(short(value))}</td>'
     return _clipped(str(value))

@@ -138,9 +138,32 @@ def _(found):
     return
 
 
+@app.cell(hide_code=True)
+def _():
+    mo.md("""
+    ## What it used and cost
+
+    Only the innermost model calls count. A parent that repeats the sum of its children, or a second view of one call, is
+    caught and not added.
+    """)
+    return
+
+
 @app.cell
 def _(found):
-    mo.Html(widgets.table_html(found.traces) if found else "")
+    mo.Html(widgets.sentence_html(found.spent) if found else "")
+    return
+
+
+@app.cell
+def _(found):
+    mo.Html(widgets.struck_html(found.repeated) if found and found.repeated else "")
+    return
+
+
+@app.cell
+def _(found):
+    mo.Html(widgets.table_html(found.traces, null="unknown") if found else "")
     return
 
 

@@ -28,14 +28,14 @@ import msgspec
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.anthropic_stream import Part, Stream, is_event, kind_of
 from experiential_lab.evidence.importers.claude_code import HARNESS_OPENINGS, INTERRUPTS, REFUSALS
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.format import DECLARED, Format, Source, declared_id
 from experiential_lab.evidence.importers.swe_agent import sniff_mini
+from experiential_lab.evidence.importers.usage import pooled, sound_in
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import Event, Imported, Rejected, Trace
-from experiential_lab.records import SAFE_INTEGER, digest_of, short_id
+from experiential_lab.records import digest_of, short_id
 
 NAME = "anthropic_messages"
-DECLARED = ("conversation", "conversation_id", "session_id", "thread_id")
 ROLES = ("user", "assistant", "system")
 REQUESTS = ("", "/request/body", "/request", "/params")  # the last is that of a batch
 RESPONSES = ("/response/body", "/response", "/result/message")
@@ -313,7 +313,10 @@ class _Conversation:
                 return branch, known
         for branch in self._branches:  # a history that was edited: its last calls are the same
             last = branch.acts[-1] if branch.acts else ()
-            at = max((at for at, each in enumerate(said) if last and each.acts == last), default=-1)
+            places = [at for at, each in enumerate(said) if last and each.acts == last]
+            at = (
+                places[: branch.acts.count(last)][-1] if places else -1
+            )  # servers may give an id again, for an equal call
             if at >= known and all(each.acts in branch.acts for each in said[known:at] if each.acts):
                 return branch, at + 1
         return None, known
@@ -383,7 +386,7 @@ class _Conversation:
             context="\n\n".join(event.text for event in self.events if event.kind == "context" and not event.aside)
             or None,
             declared_tools=self._tools,
-            usage=_total(list(self._usage.values())),
+            usage=pooled(map(sound_in, self._usage.values())),
             events=tuple(self.events),
         )
 
@@ -412,20 +415,6 @@ def _is_prefill(unit: _Unit, at: int) -> bool:
 
 def _at(event: Event, branch: _Branch, kind: Any, aside: str | None) -> Event:
     return msgspec.structs.replace(event, kind=kind, turn=branch.turn, branch=branch.name, aside=aside)
-
-
-def _total(usages: list[dict[str, Any] | None]) -> tuple[tuple[str, int], ...] | None:
-    """The sum of what all model messages used; None as soon as one does not say it."""
-    totals: dict[str, int] = {}
-    for usage in usages:
-        if usage is None:
-            return None
-        for kind, count in usage.items():
-            if isinstance(count, int) and not isinstance(count, bool):
-                if not 0 <= count <= SAFE_INTEGER:
-                    return None
-                totals[kind] = totals.get(kind, 0) + count
-    return (*sorted(totals.items()), ("model_messages", len(usages))) if totals else None
 
 
 # Messages and blocks

@@ -9,16 +9,14 @@
 - Counts of `message_delta` are cumulative: the last ones stand, over those of `message_start`. Without a `message_delta` that
   states counts the stream is cut, and its usage unknown.
 
-Not covered: what the blocks mean (see `anthropic`), server-sent events, two messages whose records take turns.
+Not covered: what the blocks mean (see `anthropic`), two messages whose records take turns.
 """
 
-from hashlib import sha256
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Source
+from experiential_lab.evidence.importers.talk import Piece, joined
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.records import Span
 
@@ -31,13 +29,6 @@ DELTAS = {  # type of a delta: (type of its block, field that holds the piece)
     "input_json_delta": ("tool_use", "partial_json"),
     "compaction_delta": ("compaction", "content"),
 }
-
-
-class Piece(NamedTuple):
-    number: int
-    """Of its record."""
-    place: Place
-    at: Text
 
 
 class Part:
@@ -58,19 +49,8 @@ class Part:
         return "".join(piece.at.text for piece in self.pieces)
 
     def span(self) -> Span:
-        """The span of its pieces: a pointer is `<bytes behind the first record>+<size><pointer>`."""
-        first = self.pieces[0]
-        if len(self.pieces) == 1:
-            return first.place.span(first.at)
-        return msgspec.structs.replace(
-            first.place.span(first.at),
-            pointers=tuple(
-                f"{place.offset - first.place.offset}+{len(place.raw)}{at.pointer}" for _, place, at in self.pieces
-            ),
-            end=len(self.text),
-            quote="sha256:" + sha256(self.text.encode()).hexdigest(),
-            located="joined",
-        )
+        """The span of its pieces."""
+        return joined(self.pieces)[1]
 
 
 class Stream:
@@ -123,7 +103,7 @@ class Stream:
         self._slots[_slot(index)] = part
         kind, text = kind_of(block), block.get("text") if isinstance(block, dict) else None
         if kind == "text" and isinstance(text, str) and text:
-            part.pieces.append(Piece(record.number, part.place, Text(text, f"{pointer}/text")))
+            part.pieces.append(Piece(part.place, Text(text, f"{pointer}/text"), record.number))
 
     def _go_on(self, record: Framed, index: object, delta: object) -> None:
         kind, field = DELTAS.get(kind_of(delta), ("", ""))
@@ -138,7 +118,7 @@ class Stream:
             self._slots[_slot(index)] = part
         if kind_of(part.block) == kind or (kind == "tool_use" and kind_of(part.block).endswith(kind)):
             self.views.add(record.number)
-            part.pieces.append(Piece(record.number, place, Text(said, f"/delta/{field}")))
+            part.pieces.append(Piece(place, Text(said, f"/delta/{field}"), record.number))
 
 
 def is_event(value: object) -> bool:

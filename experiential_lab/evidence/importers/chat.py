@@ -1,6 +1,7 @@
 """OpenAI chat conversations: lines or lists of `{messages}`, bare message lists, and tau-bench results.
 
-- Unit: one conversation a record. Trace id: the declared conversation, else the digest of the record's bytes; never a task.
+- Unit: one conversation a record. Trace id: the declared conversation, else the digest of its first record's bytes; never a
+  task.
 - The first user message is the task; what stands before the first assistant message is context. The agent does not see
   tau-bench's `info.task`: it is the statement, for lineages and families only.
 - A bare message list is one record, unless an element of it cannot be read: then each element is one.
@@ -24,14 +25,14 @@ import msgspec
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.anthropic import sniff_messages
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.format import DECLARED, Format, Source, declared_id
 from experiential_lab.evidence.importers.responses_items import TYPES
 from experiential_lab.evidence.importers.swe_agent import sniff_mini
 from experiential_lab.evidence.spans import Place, Text
 from experiential_lab.evidence.trace import STOP_MARKERS, Author, Event, Imported, Rejected, Trace, shown
 from experiential_lab.records import digest_of, short_id
 
-DECLARED = ("conversation", "conversation_id", "session_id", "thread_id")  # what names a conversation in the wild
+RUN = (*DECLARED, "task_id", "trial")  # what tells runs apart
 OF_OTHERS = (
     {"id", "epoch", "input"},
     {"task_id", "termination_reason"},
@@ -72,7 +73,7 @@ class Chat(NamedTuple):
 
 def _read(source: Source, *, name: str) -> Imported:
     """Every conversation of a source, as traces."""
-    if _is_bare(source):
+    if _is_bare(source, name):
         return _bare_list(source, name)
     rejected: list[Rejected] = []
     traces = tuple(_each(source, rejected, name))
@@ -82,7 +83,7 @@ def _read(source: Source, *, name: str) -> Imported:
 
 def _stream(source: Source, rejected: list[Rejected], *, name: str) -> Iterator[Trace]:
     """The traces that `_read` gives, one by one."""
-    if _is_bare(source):
+    if _is_bare(source, name):
         whole = _bare_list(source, name)
         rejected += whole.rejected
         yield from whole.traces
@@ -113,9 +114,10 @@ def _each(source: Source, rejected: list[Rejected], name: str) -> Iterator[Trace
 
 
 def _goes_on(chat: Chat, earlier: Chat) -> bool:
-    """Whether a list sends all of the list before it again, with what came after."""
+    """Whether a list sends all of the list before it again, with what came after, and neither is said to be another run."""
     return (
-        len(chat.messages) > len(earlier.messages)
+        all(chat.metadata.get(key) == earlier.metadata.get(key) for key in RUN)
+        and len(chat.messages) > len(earlier.messages)
         and any(role_of(message) == "assistant" for message in earlier.messages)
         and _common(earlier.messages, chat.messages) == len(earlier.messages)
     )
@@ -127,11 +129,14 @@ def _conversation(record: Framed, name: str) -> Chat | None:
     return chat if chat and any(role_of(message) in ROLES for message in chat.messages) else None
 
 
-def _is_bare(source: Source) -> bool:
-    """Whether the records are the messages of one conversation."""
-    return source.frames.layout in ("list", "lines") and any(
-        role_of(record.value) in ROLES for record in source.frames.records
-    )
+def _is_bare(source: Source, name: str) -> bool:
+    """Whether the records are the messages of one conversation: the first that is a message or a conversation tells."""
+    for record in source.frames.records if source.frames.layout in ("list", "lines") else ():
+        if role_of(record.value) in ROLES:
+            return True
+        if not record.reason and _conversation(record, name):
+            return False
+    return False
 
 
 def _bare_list(source: Source, name: str) -> Imported:
@@ -209,7 +214,7 @@ def _trace(source: Source, name: str, lists: list[Chat]) -> Trace:
             kept.append(chat)
     declared = last.declared
     return Trace(
-        trace_id=short_id(name, declared if declared is not None else digest_of(last.record.raw)),
+        trace_id=short_id(name, declared if declared is not None else digest_of(lists[0].record.raw)),  # a log grows
         source=source.digest,
         format=name,
         name=_name(last),

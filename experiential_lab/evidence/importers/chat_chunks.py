@@ -11,36 +11,26 @@
 - Several choices are branches. Usage is that of the last record that states one.
 - A response holds no answer: its calls are unanswered, its texts terminal.
 
-Not covered: requests, server-sent events (`data: ...`), text completions, audio, cost.
+Not covered: requests, text completions, audio, cost.
 """
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, NamedTuple
-
-import msgspec
 
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.talk import Piece, joined, moment
+from experiential_lab.evidence.importers.usage import usage_in
 from experiential_lab.evidence.spans import Place, Text, source_text
 from experiential_lab.evidence.trace import Event, Imported, Rejected, Trace
-from experiential_lab.records import SAFE_INTEGER, Span, digest_of, short_id
+from experiential_lab.records import digest_of, short_id
 
 NAME = "openai_chat_chunks"
 OBJECTS = ("chat.completion.chunk", "chat.completion")
 TEXTS = (("reasoning", ("reasoning_content", "reasoning")), ("text", ("content", "refusal")))
 LEGACY = "function_call"
-EARLIEST, LATEST = 1_000_000_000, 1 << 36  # seconds, from 2001 on; a smaller number is an order, not a time
 _JSON = json.JSONDecoder(parse_int=str)  # only equality is asked: Python refuses to convert long integers
-
-
-class _Piece(NamedTuple):
-    number: int
-    """Of its record."""
-    place: Place
-    at: Text
 
 
 class _Call(NamedTuple):
@@ -50,8 +40,8 @@ class _Call(NamedTuple):
     """Its index, LEGACY, or None: undeclared."""
     call_id: str | None
     name: str
-    arguments: list[_Piece]
-    shell: _Piece
+    arguments: list[Piece]
+    shell: Piece
 
 
 class _Delta(NamedTuple):
@@ -67,10 +57,10 @@ class _Delta(NamedTuple):
         return self.pointer.endswith("/delta")
 
     @property
-    def whole(self) -> _Piece:
-        return _Piece(self.number, self.place, Text(source_text(self.place.raw, self.pointer), self.pointer))
+    def whole(self) -> Piece:
+        return Piece(self.place, Text(source_text(self.place.raw, self.pointer), self.pointer), self.number)
 
-    def texts(self) -> Iterator[tuple[str, list[_Piece]]]:
+    def texts(self) -> Iterator[tuple[str, list[Piece]]]:
         for kind, fields in TEXTS:
             field = next((each for each in fields if self.message.get(each)), "")
             pieces = self._pieces(self.message.get(field), f"{self.pointer}/{field}")
@@ -83,40 +73,40 @@ class _Delta(NamedTuple):
             call = given if isinstance(given, dict) else {}
             inner, field = ("custom", "input") if isinstance(call.get("custom"), dict) else ("function", "arguments")
             pointer = f"{self.pointer}/tool_calls/{at}"
-            shell = _Piece(self.number, self.place, self.place.value(given, pointer))
+            shell = Piece(self.place, self.place.value(given, pointer), self.number)
             key = call["index"] if isinstance(call.get("index"), int) else None
             said = self._call(call.get(inner), field, f"{pointer}/{inner}", shell)
             yield said._replace(key=key, call_id=declared_id(call.get("id")))
         legacy = self.message.get("function_call")
         if legacy:
             pointer = f"{self.pointer}/function_call"
-            shell = _Piece(self.number, self.place, self.place.value(legacy, pointer))
+            shell = Piece(self.place, self.place.value(legacy, pointer), self.number)
             yield self._call(legacy, "arguments", pointer, shell)
 
-    def _call(self, body: object, field: str, pointer: str, shell: _Piece) -> _Call:
+    def _call(self, body: object, field: str, pointer: str, shell: Piece) -> _Call:
         said = body if isinstance(body, dict) else {}
         name, arguments = said.get("name"), self._pieces(said.get(field), f"{pointer}/{field}")
         return _Call(LEGACY, None, name if isinstance(name, str) else "", arguments, shell)
 
-    def _pieces(self, value: object, pointer: str) -> list[_Piece]:
+    def _pieces(self, value: object, pointer: str) -> list[Piece]:
         """The texts of a value; a chunk may hold a list of blocks, which go on with each other."""
         if value in (None, "", []):
             return []
         found = [self.place.value(value, pointer)]
         if self.is_chunk and isinstance(value, list):
             found = [_block(self.place, block, f"{pointer}/{at}") for at, block in enumerate(value)]
-        return [_Piece(self.number, self.place, text) for text in found if text.text]
+        return [Piece(self.place, text, self.number) for text in found if text.text]
 
 
 class _Part:
     """A text, a reasoning or a call, as far as its pieces have come."""
 
-    def __init__(self, kind: Any, choice: int, shell: _Piece) -> None:
+    def __init__(self, kind: Any, choice: int, shell: Piece) -> None:
         self.kind, self.choice, self.shell = kind, choice, shell
         self.key: object = None
         self.call_id: str | None = None
         self.names: list[str] = []
-        self.pieces: list[_Piece] = []
+        self.pieces: list[Piece] = []
 
     @property
     def number(self) -> int:
@@ -129,12 +119,13 @@ class _Part:
         return _once("".join(texts)) if self.kind == "call" else _without_closing(texts)
 
     def event(self, at: str | None, *, aside: str | None) -> Event:
+        text = self.text
         return Event(
             kind=self.kind,
             turn="1",
             branch=f"choice{self.choice}" if self.choice else "",
-            span=_span(self.pieces, self.text) if self.pieces else self.shell.place.span(self.shell.at),
-            text=self.text,
+            span=joined(self.pieces, length=len(text))[1] if self.pieces else self.shell.place.span(self.shell.at),
+            text=text,
             tool=_name(self.names),
             call_id=self.call_id,
             at=at,
@@ -240,7 +231,7 @@ class _Response:
             part.names += [call.name] if call.name else []
             part.pieces += call.arguments
 
-    def _begin(self, kind: str, choice: int, shell: _Piece) -> _Part:
+    def _begin(self, kind: str, choice: int, shell: Piece) -> _Part:
         self.parts.append(_Part(kind, choice, shell))
         return self.parts[-1]
 
@@ -255,7 +246,6 @@ class _Response:
         return same if is_other else part
 
     def trace(self, trace_id: str) -> Trace:
-        counts = {key: count for key, count in self.usage.items() if type(count) is int and 0 <= count <= SAFE_INTEGER}
         return Trace(
             trace_id=trace_id,
             source=self.source.digest,
@@ -263,13 +253,13 @@ class _Response:
             name=f"response {self.response_id or f'of record {self.records[0].number}'}"[:60],
             keys=(f"session:{self.response_id}",) if self.response_id else (),
             task=None,
-            usage=tuple(sorted(counts.items())) or None,
+            usage=usage_in(self.usage),
             events=tuple(self._events()),
         )
 
     def _events(self) -> Iterator[Event]:
         """In the order of the records: each part where it begins, and every other record as what it is."""
-        at = next((moment for record in self.records if (moment := _moment(record.value.get("created")))), None)
+        at = next((made for record in self.records if (made := moment(record.value.get("created")))), None)
         begun = {part.number for part in self.parts}
         calls = [_call_of(part) for part in self.parts if part.key != LEGACY]
         for record in self.records:
@@ -341,28 +331,6 @@ def _without_closing(texts: list[str]) -> str:
     """The pieces of a text as one, without a last one that says again all that several before it said."""
     before = "".join(texts[:-1])
     return before if len(texts) > 2 and texts[-1] == before else "".join(texts)
-
-
-def _span(pieces: list[_Piece], text: str) -> Span:
-    """The span of a text that several records hold: a pointer is `<bytes behind the first record>+<size><pointer>`."""
-    first, left = pieces[0], len(text)
-    kept = []
-    for piece in pieces:
-        if left > 0:
-            kept.append(piece)
-        left -= len(piece.at.text)
-    span = first.place.span(first.at)
-    end, quote = len(text), "sha256:" + sha256(text.encode()).hexdigest()
-    if len(kept) == 1:
-        return msgspec.structs.replace(span, end=end, quote=quote)
-    pointers = tuple(f"{place.offset - first.place.offset}+{len(place.raw)}{at.pointer}" for _, place, at in kept)
-    return msgspec.structs.replace(span, pointers=pointers, end=end, quote=quote, located="joined")
-
-
-def _moment(created: object) -> str | None:
-    if isinstance(created, bool) or not isinstance(created, int | float) or not EARLIEST <= created < LATEST:
-        return None
-    return datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _is_chunk(value: dict[str, Any]) -> bool:

@@ -22,9 +22,10 @@ import msgspec
 from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.importers.parts import Part, parts_of
+from experiential_lab.evidence.importers.usage import Usage, pooled, sound_in
 from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Event, Imported, Trace
-from experiential_lab.records import SAFE_INTEGER, digest_of, short_id
+from experiential_lab.records import digest_of, short_id
 
 NAME = "claude_code"
 TALK = ("user", "assistant")
@@ -426,7 +427,7 @@ def _is_typed(value: dict[str, Any]) -> bool:
     return bool(content) and not _is_mixed(content) and not (isinstance(content, str) and _is_harness(content))
 
 
-def _usage(lines: list[_Line]) -> tuple[tuple[str, int], ...] | None:
+def _usage(lines: list[_Line]) -> Usage | None:
     """Usage of all model messages: the last record of each; None as soon as one message states none that can be."""
     last: dict[str, object] = {}
     for line in lines:
@@ -436,16 +437,7 @@ def _usage(lines: list[_Line]) -> tuple[tuple[str, int], ...] | None:
         own = f"{line.record.number}{line.part.pointer}"
         key = f"{message.get('id') or own}/{line.value.get('requestId')}"
         last[key] = message.get("usage") or last.get(key)
-    totals: dict[str, int] = {}
-    for usage in last.values():
-        if not isinstance(usage, dict):
-            return None
-        for kind, count in usage.items():
-            if isinstance(count, int) and not isinstance(count, bool):
-                if not 0 <= count <= SAFE_INTEGER:
-                    return None
-                totals[kind] = totals.get(kind, 0) + count
-    return (*sorted(totals.items()), ("model_messages", len(last))) if totals else None
+    return pooled(map(sound_in, last.values()))
 
 
 def _sniff(value: object) -> str | None:

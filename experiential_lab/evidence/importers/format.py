@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from experiential_lab.evidence.framing import Framed, Frames
 from experiential_lab.evidence.spans import Place
-from experiential_lab.evidence.trace import Event, Imported, Rejected, Trace
+from experiential_lab.evidence.trace import EXCERPT, Event, Imported, Rejected, Trace
 from experiential_lab.records import short_id
-
-EXCERPT = 120  # code points of a text that a report shows
 
 
 class Source(NamedTuple):
@@ -53,6 +51,9 @@ class Source(NamedTuple):
             else:
                 seen.add(digest)
                 yield at, record
+
+
+DECLARED = ("conversation", "conversation_id", "session_id", "thread_id")  # what names a conversation in the wild
 
 
 def declared_id(value: object) -> str | None:

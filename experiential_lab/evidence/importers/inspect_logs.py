@@ -41,7 +41,7 @@ from experiential_lab.evidence.importers.inspect_events import (
     quote,
 )
 from experiential_lab.evidence.importers.parts import Part, listed, mapping, named
-from experiential_lab.evidence.importers.usage import counts_in, in_nano_dollars
+from experiential_lab.evidence.importers.usage import in_nano_dollars, summed
 from experiential_lab.evidence.spans import Text
 from experiential_lab.evidence.trace import Author, Event, Imported, Rejected, Trace
 from experiential_lab.records import digest_of, short_id
@@ -296,10 +296,8 @@ class _Sample:
         return self._models or (leaves if len(leaves) == len(self.transcript.usages) else [])
 
     def _usage(self) -> tuple[tuple[str, int], ...] | None:
-        totals: Counter[str] = Counter()
-        for usage in self._stated:
-            totals.update({kind: count for kind, count in counts_in(usage).items() if kind != "total_cost"})
-        return tuple(sorted(totals.items())) or None
+        counted = summed(self._stated) or ()
+        return tuple((kind, count) for kind, count in counted if kind != "total_cost") or None
 
     def _cost(self) -> int | None:
         """Inspect leaves out of its sum the costs that it does not know: it counts only where each call states its own."""

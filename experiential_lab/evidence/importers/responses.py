@@ -2,7 +2,9 @@
 
 - Unit: a response, a request, or both in one record; the items of a file that is a list (or lines) of items are one.
 - One conversation is one trace. `previous_response_id` and `conversation` link its records; without them a request continues
-  the response whose input and output it sends again. Two records that continue one are branches.
+  the response whose input and output it sends again, or the request whose whole input it sends again, and more, where a model
+  made some of it. Two records that continue one are branches.
+- A response stands behind its request where requests and responses take turns through the whole file.
 - Items that are sent again are `replayed_history`: the whole history where an input begins with it, else all up to the last
   item of a model that stands in it. A result that was not seen before counts also there: its `call_id` tells what it answers.
 - Instructions are context; said again they are a `duplicate_view`.
@@ -21,8 +23,7 @@ from typing import Any
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.chat import DECLARED
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.format import DECLARED, Format, Source, declared_id
 from experiential_lab.evidence.importers.responses_items import ROLES, Item, Reader, is_item, is_made, kind_of, said
 from experiential_lab.evidence.importers.responses_stream import Stream, Streams, is_event, response_in
 from experiential_lab.evidence.importers.talk import Talk, moment
@@ -110,6 +111,16 @@ class _Exchange:
         self.previous, self.conversation = self.previous or other.previous, self.conversation or other.conversation
         self.sessions |= other.sessions
 
+    def answer(self, other: "_Exchange") -> None:
+        """The response to this request, which has records of its own."""
+        self.records = self.records + other.records
+        self.answered, self.is_answered, self.is_whole = other.answered, True, other.is_whole
+        self.response_id, self.at, self.usage = other.response_id, other.at, other.usage
+        self.instructions = self.instructions + other.instructions
+        self.conversation = self.conversation or other.conversation
+        self.sessions |= other.sessions
+        self.tools = self.tools if other.tools is None else other.tools
+
     def sayings(self, items: Sequence[Item]) -> list[str]:
         return [saying for item in items if (saying := said(item)) is not None]
 
@@ -159,7 +170,7 @@ def _read(source: Source) -> Imported:
     found += [_listed(source, records) for records in loose.values()]
     found.sort(key=lambda each: (each.member, each.number))
     traces: dict[str, Trace] = {}
-    for conversation in _conversations(_merged(found)):
+    for conversation in _conversations(_merged(_answered(found))):
         trace = _Conversation(source, conversation).trace()
         if trace.trace_id in traces:  # some servers give an id again
             again = short_id(trace.trace_id, _digest(conversation))
@@ -257,6 +268,20 @@ def _is_request(value: dict[str, Any]) -> bool:
 # Conversations
 
 
+def _answered(exchanges: list[_Exchange]) -> list[_Exchange]:
+    """Requests with the responses behind them, where the two take turns through the whole file."""
+    asks, answers = exchanges[::2], exchanges[1::2]
+    take_turns = all(not each.is_answered and each.asked and not is_made(said(each.asked[-1])) for each in asks)
+    if not take_turns or not all(each.is_answered and not each.asked for each in answers):
+        return exchanges
+    pairs = list(zip(asks, answers, strict=False))
+    if not all(ask.member == answer.member and ask.previous == answer.previous for ask, answer in pairs):
+        return exchanges
+    for ask, answer in pairs:
+        ask.answer(answer)
+    return asks
+
+
 def _merged(exchanges: list[_Exchange]) -> list[_Exchange]:
     """The exchanges, those of one response as one."""
     found: list[_Exchange] = []
@@ -306,6 +331,7 @@ class _Links:
     def __init__(self, exchanges: list[_Exchange]) -> None:
         self.by_id: dict[tuple[str, str], list[_Exchange]] = defaultdict(list)
         self.by_history: dict[str, _Exchange] = {}
+        self.by_request: dict[str, _Exchange] = {}  # those whose response is not known
         self.before: dict[int, _Exchange] = {}
         self.above: dict[int, _Exchange] = {}
         self.roots: dict[int, int] = {}
@@ -318,6 +344,8 @@ class _Links:
                 rooms[each.member, each.conversation].append(each)
             elif each.sayings(each.answered):
                 self.by_history[_chained(each.sayings([*each.asked, *each.answered]))[-1]] = each
+            elif any(map(is_made, each.sayings(each.asked))):
+                self.by_request.setdefault(_chained(each.sayings(each.asked))[-1], each)
             if last is not None and last.member == each.member and _is_asked_by(each, last):
                 self.above[id(each)] = last
             last = each
@@ -344,7 +372,11 @@ class _Links:
             yield self.before[id(each)]
         elif not each.previous and not each.conversation:
             chain = _chained(each.sayings(each.asked))
-            yield from (self.by_history[key] for key in reversed(chain) if key in self.by_history)
+            for at, key in reversed(list(enumerate(chain, 1))):
+                if key in self.by_history:
+                    yield self.by_history[key]
+                if key in self.by_request and at < len(chain):  # the same list again may be another run
+                    yield self.by_request[key]
 
     def _root(self, each: _Exchange) -> int:
         key, path = id(each), []

@@ -6,7 +6,7 @@
   named their item.
 - Every other record is a view of an item (`duplicate_view`), or tells of the transport alone (`harness_text`).
 
-Not covered: the commands of a cut shell call (its record as it began is quoted); server-sent events (`data: ...`); events of
+Not covered: the commands of a cut shell call (its record as it began is quoted); events of
 the Realtime API.
 """
 

@@ -11,6 +11,7 @@ Not covered: who wrote a user's message; what pairs with what.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
@@ -91,23 +92,28 @@ class Piece(NamedTuple):
 
     place: Place
     at: Text
+    number: int = 0
+    """Of its record, for those who ask."""
 
 
-def joined(pieces: Sequence[Piece]) -> tuple[str, Span]:
-    """The text of these pieces, in their order, and its span: a pointer is `<bytes behind the record>+<size><pointer>`."""
+def joined(pieces: Sequence[Piece], *, length: int | None = None) -> tuple[str, Span]:
+    """The text of these pieces, in their order, and its span: a pointer is `<bytes behind the record>+<size><pointer>`.
+
+    `length`: only so many characters, from the first; None: all.
+    """
     kept = [piece for piece in pieces if piece.at.text] or list(pieces[:1])
-    text = "".join(piece.at.text for piece in kept)
+    if length is not None:
+        begins = [0, *accumulate(len(piece.at.text) for piece in kept)]
+        kept = [piece for piece, begin in zip(kept, begins, strict=False) if begin < length] or kept[:1]
+    text = "".join(piece.at.text for piece in kept)[:length]
     first = min(kept, key=lambda piece: piece.place.offset)
+    span = first.place.span(first.at)
+    end, quote = len(text), "sha256:" + sha256(text.encode()).hexdigest()
     if len(kept) == 1:
-        return text, first.place.span(first.at)
+        return text, span if length is None else msgspec.structs.replace(span, end=end, quote=quote)
     start = first.place.offset
-    return text, msgspec.structs.replace(
-        first.place.span(first.at),
-        pointers=tuple(f"{place.offset - start}+{len(place.raw)}{at.pointer}" for place, at in kept),
-        end=len(text),
-        quote="sha256:" + sha256(text.encode()).hexdigest(),
-        located="joined",
-    )
+    pointers = tuple(f"{place.offset - start}+{len(place.raw)}{at.pointer}" for place, at, _ in kept)
+    return text, msgspec.structs.replace(span, pointers=pointers, end=end, quote=quote, located="joined")
 
 
 def moment(seconds: object) -> str | None:

@@ -15,7 +15,6 @@ Text runs are known from the benchmark's documentation and code only: none is am
 content, tool calls inside ticks, reasoning inside the provider's raw answer.
 """
 
-from collections import Counter
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +24,7 @@ from experiential_lab.evidence.framing import Framed
 from experiential_lab.evidence.importers.format import Format, Source, declared_id
 from experiential_lab.evidence.importers.inspect_events import Quote, note, quote
 from experiential_lab.evidence.importers.parts import Part, listed, mapping, named
-from experiential_lab.evidence.importers.usage import counts_in, in_nano_dollars, nano_dollars
+from experiential_lab.evidence.importers.usage import in_nano_dollars, nano_dollars, summed
 from experiential_lab.evidence.trace import Event, Imported, Trace
 from experiential_lab.records import digest_of, short_id
 
@@ -149,12 +148,7 @@ class _Simulation:
         return tuple(sorted(keys))
 
     def _usage(self) -> tuple[tuple[str, int], ...] | None:
-        totals: Counter[str] = Counter()
-        for message in self.generated:
-            if not isinstance(message.get("usage"), dict):
-                return None
-            totals.update(counts_in(message["usage"]))
-        return tuple(sorted(totals.items())) or None
+        return summed(message.get("usage") for message in self.generated)
 
     def _cost(self) -> int | None:
         stated = in_nano_dollars(self.value.get("agent_cost"))

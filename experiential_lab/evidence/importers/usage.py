@@ -36,6 +36,12 @@ def usage_in(usage: object) -> Usage | None:
     return tuple(sorted(counts_in(usage).items())) or None
 
 
+def sound_in(usage: object) -> Usage | None:
+    """The counts in an object; None when it holds none, or a whole number that cannot be one."""
+    stated = usage.values() if isinstance(usage, dict) else ()
+    return usage_in(usage) if all(is_count(each) for each in stated if type(each) is int) else None
+
+
 def summed(usages: Iterable[object], kinds: tuple[str, ...] = ()) -> Usage | None:
     """The sum of each kind of unit that every one of some usages counts; None when there is none."""
     totals: dict[str, int] | None = None

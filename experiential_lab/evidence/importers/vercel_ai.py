@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from experiential_lab.evidence.framing import Framed
-from experiential_lab.evidence.importers.chat import DECLARED
-from experiential_lab.evidence.importers.format import Format, Source, declared_id
+from experiential_lab.evidence.importers.format import DECLARED, Format, Source, declared_id
 from experiential_lab.evidence.importers.talk import Talk
 from experiential_lab.evidence.importers.vercel_stream import NAME, Streams, sniff_chunk, stream_traces
 from experiential_lab.evidence.spans import Place, Text

@@ -1,13 +1,15 @@
 """UI message streams of the Vercel AI SDK: chunks, one a record, become the parts of one message.
 
 - A message begins with `start`, and ends with `finish` or `abort`. One message is one trace.
-- A text is its deltas in their order, told apart by their id (`joined`). A call is quoted where its input is whole, and where a
-  stream was cut, from the pieces that came. Every other chunk is a view (`duplicate_view`), or no part (`harness_text`).
+- A text is its deltas in their order, told apart by their id (`joined`); the next start, or step, may give the id again. A
+  call is quoted where its input is whole, and where a stream was cut, from the pieces that came. Every other chunk is a view
+  (`duplicate_view`), or no part (`harness_text`).
 - Call and result are chunks of their own: they pair by `toolCallId`. A preliminary output is set aside.
 
-Not covered: server-sent events (`data: ...`), and the data streams of versions before 5 (`0:"text"`).
+Not covered: the data streams of versions before 5 (`0:"text"`).
 """
 
+from collections import Counter
 from typing import Any
 
 from experiential_lab.evidence.framing import Framed
@@ -89,24 +91,29 @@ class _Message:
 
     def __init__(self, source: Source, records: list[Framed]) -> None:
         self.source, self.records, self.talk = source, records, Talk()
-        self.pieces: dict[tuple[str, str | None], list[Piece]] = {}
-        self.first: dict[int, tuple[str, str | None]] = {}  # the record of a text's, or of a cut call's, first piece
-        self.names: dict[str | None, str] = {}
+        self.pieces: dict[tuple[str, str | None, int], list[Piece]] = {}  # kind, id, how often the id was given before
+        self.first: dict[
+            int, tuple[str, str | None, int]
+        ] = {}  # the record of a text's, or of a cut call's, first piece
+        self.names: dict[str | None, str] = {}  # of the calls so far
         called = {declared_id(each.value.get("toolCallId")) for each in records if each.value["type"] in CALLED}
+        given: Counter[str | None] = Counter()
         for record in records:
             value = record.value
             call_id = declared_id(value.get("toolCallId"))
-            if isinstance(value.get("toolName"), str) and value["toolName"]:
-                self.names[call_id] = value["toolName"]
+            if value["type"] in ("start-step", "text-start", "reasoning-start"):
+                given[declared_id(value.get("id"))] += 1
             field = "inputTextDelta" if value["type"] == "tool-input-delta" else "delta"
             is_delta = value["type"].endswith("-delta") and isinstance(value.get(field), str) and value[field]
             if is_delta and not (field == "inputTextDelta" and call_id in called):
                 kind = "call" if field == "inputTextDelta" else value["type"].removesuffix("-delta")
-                key = (kind, call_id if kind == "call" else declared_id(value.get("id")))
+                part_id = declared_id(value.get("id"))
+                again = given[None] + given[part_id]  # a step has no id
+                key = (kind, call_id, 0) if kind == "call" else (kind, part_id, again)
                 if key not in self.pieces:
                     self.first[record.number] = key
                 self.pieces.setdefault(key, []).append(Piece(source.place(record), Text(value[field], f"/{field}")))
-        self.called = called | {call_id for kind, call_id in self.pieces if kind == "call"}
+        self.called = called | {call_id for kind, call_id, _ in self.pieces if kind == "call"}
 
     def events(self) -> list[Event]:
         return [event for record in self.records for event in self._chunk(record, record.value["type"])]
@@ -114,6 +121,8 @@ class _Message:
     def _chunk(self, record: Framed, kind: str) -> list[Event]:
         value, talk, place = record.value, self.talk, self.source.place(record)
         call_id = declared_id(value.get("toolCallId"))
+        if isinstance(value.get("toolName"), str) and value["toolName"]:
+            self.names[call_id] = value["toolName"]
         ids: dict[str, Any] = {"call_id": call_id, "tool": self.names.get(call_id)}
         if record.number in self.first:
             key = self.first[record.number]
