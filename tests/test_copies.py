@@ -58,6 +58,18 @@ def test_a_call_of_another_tool_whose_id_was_given_again_is_no_view(tool: str):
 
     start, end = event("task", "go"), event("result", "ok")
     longer = trace("a", start, event("reasoning", "hm"), called("f"), end, event("text", "x"))
-    _, verdict = verdicts_of([outline_of(longer), outline_of(trace("b", start, called(tool), end))], {"a", "b"})
+    both = (longer, trace("b", start, called(tool), end))
+    told = [outline_of(msgspec.structs.replace(each, format="otlp_genai")) for each in both]
+    _, verdict = verdicts_of(told, {"a", "b"})
     assert verdict is not None
     assert verdict.replayed == (3 if tool == "f" else None)
+
+
+def test_runs_of_other_formats_that_share_an_id_are_no_views_of_each_other():
+    one = trace("a", event("task", "go"), event("call", '{"x":1}'), event("result", "ok"), event("text", "done"))
+    other = trace("b", event("task", "go"), event("call", '{"x":2}'), event("result", "ok"))
+    named = [msgspec.structs.replace(each, call_id="c") for each in other.events]
+    verdicts = verdicts_of(
+        [outline_of(one), outline_of(msgspec.structs.replace(other, events=tuple(named)))], {"a", "b"}
+    )
+    assert [verdict.replayed for verdict in verdicts if verdict] == [None, None]

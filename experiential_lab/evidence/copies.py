@@ -3,7 +3,7 @@
 - Two traces of one id are copies. The longer one counts; the shorter is `replayed_history` as far as it is the same, and
   what goes on otherwise keeps its steps under an id of its own. A copy that was not recorded counts before one that was: a
   second name makes no observation of what was declared to be none.
-- Two files may hold two views of one run under one id (its spans, its log records). Where all that counts in the shorter one
+- Two files of telemetry may hold two views of one run under one id (its spans, its log records). Where all that counts in the shorter one
   stands in the longer one too, it is `replayed_history`: what is set aside, and when parallel calls began, does not matter.
   Usage that only the shorter one knows stays there.
 - A trace that begins with the history of another, which it calls its parent or shares a session with, replays that history.
@@ -27,6 +27,7 @@ import numpy.typing as npt
 from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.records import Record, canonical_json, short_id
 
+TELEMETRY = ("otlp_genai", "openinference")  # formats that tell one run twice: in spans, and in log records
 LEAST = 2  # events that must be equal: a single greeting is no history
 
 
@@ -46,7 +47,7 @@ class Outline(Record, kw_only=True):
     times: str = ""
     """16 hex an event: when, zeros where no time is known; empty when none is."""
     views: str = ""
-    """16 hex an event that counts: what another view of the same run must show too."""
+    """16 hex an event that counts: what another view of the same run must show too. Empty: its format tells a run once."""
     knows_usage: bool = False
 
 
@@ -63,6 +64,7 @@ class Verdict(Record, kw_only=True):
 
 def outline_of(trace: Trace) -> Outline:
     times = [event.at for event in trace.events]
+    counted = [event for event in trace.events if not event.aside]
     return Outline(
         source=trace.source,
         trace_id=trace.trace_id,
@@ -72,7 +74,7 @@ def outline_of(trace: Trace) -> Outline:
         events=len(trace.events),
         contents="".join(_content(event) for event in trace.events),
         times="".join(_hashed(at) if at else "0" * 16 for at in times) if any(times) else "",
-        views="".join(sorted(_view(event) for event in trace.events if not event.aside)),
+        views="".join(sorted(map(_view, counted))) if trace.format in TELEMETRY else "",
         knows_usage=trace.usage is not None,
     )
 
