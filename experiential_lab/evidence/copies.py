@@ -16,6 +16,7 @@
 Not covered: copies that were edited.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
 from hashlib import blake2b
@@ -28,6 +29,8 @@ from experiential_lab.evidence.trace import Event, Trace
 from experiential_lab.records import Record, canonical_json, short_id
 
 TELEMETRY = ("otlp_genai", "openinference")  # formats that tell one run twice: in spans, and in log records
+_FLOAT = re.compile(r"\d[.eE]")
+_SORTED = msgspec.json.Encoder(order="sorted")
 LEAST = 2  # events that must be equal: a single greeting is no history
 
 
@@ -80,13 +83,19 @@ def outline_of(trace: Trace) -> Outline:
 
 
 def _content(event: Event) -> str:
-    text = event.text
-    if event.kind == "call":  # arguments are equal as values: a copy may be written with other spaces
-        try:
-            text = canonical_json(msgspec.json.decode(text))
-        except (ValueError, TypeError, RecursionError):  # no JSON, or none of the profile
-            text = event.text
+    text = _value(event.text) if event.kind == "call" else event.text
     return _hashed("\0".join((event.kind, event.tool or "", event.call_id or "", text)))
+
+
+def _value(arguments: str) -> str:
+    """Arguments are equal as values: a copy may be written with other spaces. What is no JSON stands for itself."""
+    try:
+        value = msgspec.json.decode(arguments)
+        if _FLOAT.search(arguments):  # a whole float equals an integer
+            return canonical_json(value)
+        return _SORTED.encode(value).decode()
+    except (ValueError, TypeError, RecursionError):  # none, or none of the profile
+        return arguments
 
 
 def _view(event: Event) -> str:

@@ -43,13 +43,14 @@ class Source(NamedTuple):
     def each(self, rejected: list[Rejected]) -> Iterator[tuple[int, Framed]]:
         """Place (from 0) and record of those that hold a value and are the first of their bytes; the others are `rejected`."""
         seen = set[bytes]()
+        is_held = isinstance(self.frames.records, list)  # else their digests are remembered, not they
         for at, record in enumerate(self.frames.records):
             if record.reason:
                 rejected.append(self.rejected(record, record.reason))
-            elif (digest := sha256(record.raw).digest()) in seen:
+            elif (known := record.raw if is_held else sha256(record.raw).digest()) in seen:
                 rejected.append(self.rejected(record, "duplicate_record"))
             else:
-                seen.add(digest)
+                seen.add(known)
                 yield at, record
 
 
