@@ -1,4 +1,5 @@
-"""The session notebook in a real browser: a typed message is answered, foreign text stays text, nothing leaves the machine."""
+"""Notebooks in a real browser: a typed message is answered, a moved boundary moves the page, foreign text stays text, and
+nothing leaves the machine."""
 
 import json
 import os
@@ -16,7 +17,8 @@ from experiential_lab.lab import bundled
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "explore" / "02_step_a_session.py"
+EXPLORE = Path(__file__).parent.parent / "notebooks" / "explore"
+NOTEBOOKS = {"session": "02_step_a_session.py", "microscope": "04_nearest_real_transitions.py"}
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -29,16 +31,16 @@ BOX = "what the candidate says next (Ctrl+Enter sends)"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One marimo server with the session notebook, and the same notebook on a corpus whose every text is hostile."""
+    """One marimo server with each notebook, and the same ones on a corpus whose every text is hostile."""
     if not CHROMIUM.exists():
         pytest.skip("needs Chromium: apt-get install -y chromium fonts-dejavu-core")
     folder = tmp_path_factory.mktemp("apps")
-    code = NOTEBOOK.read_text(encoding="utf-8")
     hostile = hostile_corpus(folder / "hostile.jsonl")
-    (folder / "session.py").write_text(code, encoding="utf-8")
-    (folder / "hostile.py").write_text(
-        code.replace('xl.data("desk_tools.jsonl")', repr(str(hostile))), encoding="utf-8"
-    )
+    for name, file in NOTEBOOKS.items():
+        code = (EXPLORE / file).read_text(encoding="utf-8")
+        (folder / f"{name}.py").write_text(code, encoding="utf-8")
+        code = code.replace('xl.data("desk_tools.jsonl")', repr(str(hostile)))
+        (folder / f"hostile_{name}.py").write_text(code, encoding="utf-8")
     port = free_port()
     command = [sys.executable, "-m", "marimo", "run", str(folder), "--headless", "--host", "127.0.0.1", "-p", str(port)]
     with (folder / "server.log").open("w") as log:
@@ -141,7 +143,7 @@ def test_a_reload_sends_nothing_again(server, page):
 
 
 def test_markup_in_a_typed_message_and_in_a_trace_shows_as_text(server, page):
-    page.goto(f"{server}/?file=hostile.py")
+    page.goto(f"{server}/?file=hostile_session.py")
     page.get_by_text("No step yet").wait_for(timeout=90_000)
     say(page, HOSTILE + "Which e-mail did you use?", 1)
     page.locator(".said.predicted").wait_for(timeout=30_000)
@@ -151,3 +153,92 @@ def test_markup_in_a_typed_message_and_in_a_trace_shows_as_text(server, page):
     assert page.title() != "owned"
     assert page.locator(".xl script, .xl img").count() == 0
     assert not [url for url in page.elsewhere if TYPESETTING not in url]
+
+
+SLIDER = "Boundary: what is left of the handle is left out before scoring"
+WALL = "[aria-label$='without a candidate.'] .point"
+
+
+def open_microscope(page, url: str) -> None:
+    page.goto(url)
+    page.locator("table.near").wait_for(timeout=90_000)
+    page.locator(WALL).nth(100).wait_for(timeout=30_000)
+
+
+def title_with(page, text: str) -> str:
+    page.locator(".h1", has_text=text).wait_for(timeout=30_000)
+    return page.locator(".h1").inner_text()
+
+
+def place_of(page) -> str:
+    """`step 7 of 103`."""
+    return page.locator("[aria-label='One step'] .k").first.inner_text().partition(" · ")[0]
+
+
+def test_the_boundary_moves_by_keyboard_and_title_sentence_and_hits_move_with_it(server, page):
+    open_microscope(page, f"{server}/?file=microscope.py")
+    slider = page.get_by_label(SLIDER)
+    slider.focus()
+    page.keyboard.press("Home")
+    stops = ["only the step itself", "its own trace", "its own lineage", "its family", "its family and identical calls"]
+    seen = []
+    for n, left_out in enumerate(stops):
+        title = title_with(page, f"{left_out} left out" if n == 0 else f"out {left_out},")
+        assert slider.get_attribute("aria-valuetext") == f"left out: {left_out}"
+        page.locator(".say", has_text=f"For this step {(1, 3, 8, 8, 8)[n]} of 357").wait_for(timeout=30_000)
+        if n > 1:  # the other trials are left out, and they stand above hit 1
+            page.locator("table.near tbody tr.out").first.wait_for(timeout=30_000)
+        seen.append((title, page.locator(".bd .seg.out").count()))
+        page.keyboard.press("ArrowRight")
+    assert len({title for title, _ in seen}) == 5
+    assert [count for _, count in seen] == [1, 2, 3, 4, 5]
+    assert not [url for url in page.elsewhere if TYPESETTING not in url]
+
+
+def test_a_clicked_square_is_the_step_that_is_shown_and_the_boundary_keeps_its_value(server, page):
+    open_microscope(page, f"{server}/?file=microscope.py")
+    page.get_by_label(SLIDER).focus()
+    page.keyboard.press("End")
+    title_with(page, "out its family and identical calls,")
+    before = place_of(page)
+    page.locator(WALL).nth(57).scroll_into_view_if_needed()
+    box = page.locator(WALL).nth(57).bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function(
+        "was => !document.querySelector(\"[aria-label='One step'] .k\").innerText.startsWith(was + ' ')",
+        arg=before,
+        timeout=30_000,
+    )
+    chosen = place_of(page)
+    page.get_by_role("button", name="step →").click()
+    page.locator("[aria-label='One step'] .k", has_text=f"step {int(chosen.split()[1]) % 103 + 1} of 103").wait_for()
+    assert page.get_by_label(SLIDER).input_value() == "4"
+    title_with(page, "out its family and identical calls,")
+
+
+def test_markup_in_a_trace_shows_as_text_under_the_microscope(server, page):
+    open_microscope(page, f"{server}/?file=hostile_microscope.py")
+    card = page.locator(".act")
+    assert "<script>document.title = 'owned'</script>" in card.inner_text()
+    assert "$x^2$" in card.inner_text()
+    for _ in range(3):
+        page.get_by_role("button", name="a step it changes").click()
+        page.wait_for_timeout(500)
+    assert page.title() != "owned"
+    assert page.locator(".xl script, .xl img").count() == 0
+
+
+@pytest.mark.parametrize("width", [620, 1110, 1440])
+def test_the_microscope_fits_its_window_and_nothing_overlaps(server, page, width):
+    page.set_viewport_size({"width": width, "height": 1000})
+    open_microscope(page, f"{server}/?file=microscope.py")
+    scrolls = """[document.documentElement, ...document.querySelectorAll("*")].filter(e =>
+        ["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1).length"""
+    assert page.evaluate(scrolls) == 0
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    sections = [each.bounding_box() for each in page.locator(".mic section").all()]
+    assert len(sections) == 4
+    for n, one in enumerate(sections):
+        for other in sections[n + 1 :]:
+            apart = one["x"] + one["width"] <= other["x"] + 1 or one["y"] + one["height"] <= other["y"] + 1
+            assert apart, (one, other)

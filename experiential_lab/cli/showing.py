@@ -1,4 +1,4 @@
-"""Commands around the workspace: tour, notebooks, oracle, bench."""
+"""Commands around the workspace: tour, notebooks, oracle, bench, inspect."""
 
 import shutil
 import subprocess
@@ -11,11 +11,15 @@ import typer
 from rich.text import Text
 
 from experiential_lab.bench.goals import measured
+from experiential_lab.claims.fidelity import Asked, microscope
 from experiential_lab.cli.app import app
-from experiential_lab.cli.screen import AsJson, one_of, out, progress_bar, put_json, say, write_file
+from experiential_lab.cli.screen import HERE, AsJson, Workspace, one_of, out, progress_bar, put_json, say, write_file
 from experiential_lab.evaluation.oracle import make_desk_tools
-from experiential_lab.lab import bundled
+from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import NoEvidence, UnsupportedError, UsageError, digest_of
+from experiential_lab.show.microscope import page_html
+from experiential_lab.show.microscope_plots import headline
+from experiential_lab.show.specimens import Specimen
 from experiential_lab.tour import take_tour
 
 oracle = typer.Typer(help="Executable desks, for which the truth is known.", no_args_is_help=True)
@@ -115,3 +119,29 @@ def bench(
     if as_json:
         put_json(figures)
     raise typer.Exit(0 if all(each["holds"] is not False for each in figures) else 1)
+
+
+@app.command()
+def inspect(
+    transition: Annotated[str, typer.Option(help="The recorded step that is looked at.")],
+    to: Annotated[Path, typer.Option("--out", help="The page to write: .html.")],
+    asked: Annotated[str, typer.Option(help="Which steps stand beside it: held_out or all.")] = "held_out",
+    workspace: Workspace = HERE,
+    as_json: AsJson = False,
+) -> None:
+    """Put one recorded step under the leakage microscope, as a page that needs no network."""
+    lab = Lab(workspace)
+    index, step = lab.current_index(), lab.transition(transition)
+    steps: Asked = one_of(asked, ("held_out", "all"), "--asked")
+    with progress_bar("asking") as progress:
+        scope = microscope(
+            index, lab.corpus, store=lab.store, asked=steps, progress=lambda done, total: progress(done, total, "steps")
+        )
+    page = page_html(scope, Specimen(index, step), lab.path.resolve().name).encode()
+    write_file(to, page)
+    finding = headline(scope.ladder, "lineage", "exact")
+    if as_json:
+        put_json({"out": str(to), "bytes": len(page), "transition": step.transition_id, "finding": finding})
+    else:
+        say(finding)
+        say(f"{len(page):,} bytes written to {to}")
