@@ -105,32 +105,32 @@ def ladder_of(**given) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("given", "title"),
     [
-        ({}, "Leave out its own lineage, and exact match falls from 0.40 to 0.21"),
+        ({}, "Leave out its whole conversation, and exact match falls from 0.40 to 0.21"),
         (
             {"diff_low": -10_000},
-            "Leaving out its own lineage makes no clear difference: exact match 0.40 and 0.21",
+            "Leaving out its whole conversation makes no clear difference: exact match 0.40 and 0.21",
         ),
         (
             {"above_low": -10_000},
-            "Leave out its own lineage, and exact match falls from 0.40 to 0.21: "
+            "Leave out its whole conversation, and exact match falls from 0.40 to 0.21: "
             "not distinguishable from a random call of the same tool",
         ),
         (
             {"diff": -50_000, "diff_low": -90_000, "diff_high": -10_000, "mean": 450_000},
-            "Leave out its own lineage, and exact match rises from 0.40 to 0.45",
+            "Leave out its whole conversation, and exact match rises from 0.40 to 0.45",
         ),
         (
             {"diff_low": None, "diff_high": None, "diff_reason": "not enough families: 12, needs 20"},
-            "Leave out its own lineage, and exact match is 0.21 instead of 0.40, without an interval "
+            "Leave out its whole conversation, and exact match is 0.21 instead of 0.40, without an interval "
             "(not enough families: 12, needs 20)",
         ),
         (
             {"diff": 0, "diff_low": None, "diff_high": None, "mean": 400_000},
-            "Leaving out its own lineage changes nothing on these 90 steps: exact match 0.40",
+            "Leaving out its whole conversation changes nothing on these 90 steps: exact match 0.40",
         ),
         (
             {"no_candidate": 90},
-            "Leave out its own lineage and nothing is left to copy: no step has a candidate, each counts as score 0",
+            "Leave out its whole conversation and nothing is left to copy: no step has a candidate, each counts as score 0",
         ),
     ],
 )
@@ -248,7 +248,7 @@ def test_steps_go_round_and_the_next_one_that_changes_is_found():
 def test_a_look_says_where_its_answer_comes_from_and_whether_it_is_what_happened():
     specimen, _ = crowd()
     assert look(specimen, "trace").sentence == (
-        "For this step 1 of 9 entries is left out before scoring. Hit 1 comes from its own lineage, at 1.00 of the best "
+        "For this step 1 of 9 entries is left out before scoring. Hit 1 comes from its own conversation, at 1.00 of the best "
         "score; its observation is exactly what happened."
     )
     far = look(specimen, "family", k=1)
@@ -257,13 +257,15 @@ def test_a_look_says_where_its_answer_comes_from_and_whether_it_is_what_happened
     )
     assert "differs from what happened (token F1 0.00)" in far.sentence
     small, _ = trials()
-    assert "Hit 1 comes from its own lineage, and shares no feature that counts;" in look(small, "trace").sentence
+    assert (
+        "Hit 1 comes from its own conversation, and shares no feature that counts;" in look(small, "trace").sentence
+    )
 
 
 def test_a_near_miss_stands_in_its_place_with_the_rank_out():
     specimen, _ = crowd()
     rows = [Page("<tr" + row).text for row in microscope.near_html(look(specimen, "family", k=1)).split("<tr")[2:]]
-    assert rows[0] == "out1.00lineage t1/1nothinggone◇ same"
+    assert rows[0] == "out1.00conversation t1/1nothinggone◇ same"
     assert rows[1].startswith("1")
     assert 'other task t2/2id="B7"here● F1 0.00' in rows[1]
     assert "1 left-out entry ranks above the last hit." in rows[1]

@@ -150,12 +150,12 @@ def _near_row(seen: Look, row: Near) -> str:
         else f"{glyph} F1 {token_f1(answer, specimen.truth) / ONE:.2f}"
     )
     kind = "out" if out else "first" if row.rank == 1 else ""
-    where = "lineage" if relation == "conversation" else relation
+
     trace, _, ordinal = entry.entry_id.partition("/")
     return (
         f'<tr class="{kind}"><td>{row.shown_rank}</td>'
         f'<td>{share:.2f}<span class="bit"><i style="width:{100 * min(1, share):.0f}%"></i></span></td>'
-        f'<td class="clip" title="{_text(entry.entry_id)}">{where} <span class="k">{_text(trace[:4])}/{_text(ordinal.lstrip("0") or "0")}</span></td>'
+        f'<td class="clip" title="{_text(entry.entry_id)}">{relation} <span class="k">{_text(trace[:4])}/{_text(ordinal.lstrip("0") or "0")}</span></td>'
         f'<td class="clip {"m" if entry.tool else ""}" title="{_text(dict(entry.key).get("action", "")[:400])}">{_unlike(specimen.query, entry)}</td>'
         f'<td class="clip wide" title="{_text(answer[:400])}">{_text(answer[:400]) or _EMPTY}</td><td class="clip">{verdict}</td></tr>'
     )

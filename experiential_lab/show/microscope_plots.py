@@ -29,7 +29,7 @@ from experiential_lab.show.theme import BOUNDARIES as STOPS
 from experiential_lab.show.theme import PALETTE, Mode, number, plural, rgba, template
 
 METRICS = {"exact": "exact match", "token_f1": "token F1"}
-LANES = ("own trace", "lineage", "family", "identical call", "other tasks")
+LANES = ("own trace", "conversation", "family", "identical call", "other tasks")
 """How relations are shown, from the second on; the first is the step itself."""
 
 _LANE = 60  # dots of one lane

@@ -31,7 +31,7 @@ _REACH = 5_000  # entries that lanes are drawn from, the best first
 _FROM = {
     "itself": "the step itself",
     "own trace": "its own trace",
-    "conversation": "its own lineage",
+    "conversation": "its own conversation",
     "family": "its own family",
     "identical call": "an identical call of another task",
     "other task": "another task",
