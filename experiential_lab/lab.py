@@ -24,6 +24,7 @@ from experiential_lab.retrieval.grounding import (
     current_index,
     last_recipe,
     make_index,
+    verify_index,
 )
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, load
@@ -197,9 +198,12 @@ class Lab:
         return transitions_frame(self.corpus.transitions, self.corpus.lineages, self._sides())
 
     def verify(self) -> Verification:
-        """Read every file of the workspace again, and every span that the evidence cites."""
+        """Read every file of the workspace again, each row of the last index, and every span that the evidence cites.
+
+        What is ok then is `sources_verified`: the highest level of an index.
+        """
         found = self.store.verify()
-        return found if not found.ok else self.corpus.verify(found)
+        return found if not found.ok else verify_index(self.store, self.corpus.verify(found))
 
     def _sides(self) -> dict[str, tuple[str, str]]:
         table = self.table

@@ -180,7 +180,13 @@ def test_the_boundary_moves_by_keyboard_and_title_sentence_and_hits_move_with_it
     slider = page.get_by_label(SLIDER)
     slider.focus()
     page.keyboard.press("Home")
-    stops = ["only the step itself", "its own trace", "its whole conversation", "its family", "its family and identical calls"]
+    stops = [
+        "only the step itself",
+        "its own trace",
+        "its whole conversation",
+        "its family",
+        "its family and identical calls",
+    ]
     seen = []
     for n, left_out in enumerate(stops):
         title = title_with(page, f"{left_out} left out" if n == 0 else f"out {left_out},")

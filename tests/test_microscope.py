@@ -257,9 +257,7 @@ def test_a_look_says_where_its_answer_comes_from_and_whether_it_is_what_happened
     )
     assert "differs from what happened (token F1 0.00)" in far.sentence
     small, _ = trials()
-    assert (
-        "Hit 1 comes from its own conversation, and shares no feature that counts;" in look(small, "trace").sentence
-    )
+    assert "Hit 1 comes from its own conversation, and shares no feature that counts;" in look(small, "trace").sentence
 
 
 def test_a_near_miss_stands_in_its_place_with_the_rank_out():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from retrieval_cases import desk, exclusions, queries, query_of, snapshots
 
+from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import FREE, Cost, IntegrityError, Unverifiable, UsageError
 from experiential_lab.retrieval.embedders import (
     Embedded,
@@ -16,7 +17,7 @@ from experiential_lab.retrieval.embedders import (
     parameters_digest,
     quantisation_of,
 )
-from experiential_lab.retrieval.index import build, load, replay, save
+from experiential_lab.retrieval.index import IndexManifest, build, load, replay, save
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.views import View, snapshot_of
 from experiential_lab.store import Store
@@ -136,3 +137,20 @@ def test_a_query_that_cannot_be_embedded_is_a_failure_of_retrieval_and_nothing_i
     failure = taken.turn.failure
     assert (failure.code, failure.attribution, failure.phase) == ("provider", "retrieval", "embed")
     assert (taken.turn.prediction, taken.turn.receipt, taken.turn.refused, taken.uses) == (None, None, None, ())
+
+
+def test_verify_makes_each_row_of_the_last_index_again(tmp_path: Path):
+    lab = Lab(tmp_path / "lab")
+    lab.import_traces(bundled("desk_tools.jsonl"))
+    index = lab.build_index()
+    assert (lab.verify().ok, index.level) == (True, "index_verified")
+    swapped = IndexManifest(
+        **{name: getattr(manifest_of(lab), name) for name in IndexManifest.__struct_fields__} | {"entries": 3}
+    )
+    artifact = lab.store.keep("index", swapped)
+    lab.store.append("index_built", artifact=artifact)
+    assert [each.artifact for each in lab.verify().problems] == [artifact]
+
+
+def manifest_of(lab: Lab) -> IndexManifest:
+    return lab.store.load(str(lab.store.latest("index_built").fields["artifact"]), "index", IndexManifest)

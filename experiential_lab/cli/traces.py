@@ -196,6 +196,7 @@ def verify(workspace: Workspace = HERE, as_json: AsJson = False) -> None:
                 "artifacts": found.artifacts,
                 "bytes": found.bytes,
                 "ok": found.ok,
+                "level": "sources_verified" if found.ok else None,
                 "problems": msgspec.to_builtins(found.problems),
             }
         )

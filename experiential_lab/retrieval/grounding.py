@@ -18,7 +18,7 @@ import msgspec
 from experiential_lab.evidence.corpus import Corpus
 from experiential_lab.evidence.split import Current
 from experiential_lab.evidence.trace import Transition
-from experiential_lab.records import NoEvidence, StaleError, UsageError, canonical_bytes, short_id
+from experiential_lab.records import IntegrityError, NoEvidence, StaleError, UsageError, canonical_bytes, short_id
 from experiential_lab.retrieval.choice import RankerChoice, choose_ranker
 from experiential_lab.retrieval.embedders import (
     Embedder,
@@ -28,7 +28,7 @@ from experiential_lab.retrieval.embedders import (
     local_embedder,
 )
 from experiential_lab.retrieval.fusion import DEPTH
-from experiential_lab.retrieval.index import Index, IndexManifest, build, save
+from experiential_lab.retrieval.index import Index, IndexManifest, build, load, save
 from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.refusal import Certificate, certify
@@ -43,7 +43,7 @@ from experiential_lab.retrieval.views import (
     entry_of,
     snapshot_of,
 )
-from experiential_lab.store import Store
+from experiential_lab.store import Problem, Store, Verification
 
 NO_TABLE = "no lineage table"
 CHOICE = "ranker_choice"
@@ -169,6 +169,25 @@ def _inputs(corpus: Corpus, split: Current | None) -> dict[str, str]:
 
 def _sources(corpus: Corpus) -> dict[str, str]:
     return {f"source {info.digest[7:15]}": info.digest for info in corpus.sources if info.origin == "recorded"}
+
+
+def verify_index(store: Store, found: Verification) -> Verification:
+    """`found`, and what is wrong with the last index: each of its rows is made from its entry again."""
+    row = store.latest("index_built")
+    artifact = str(row.fields["artifact"]) if row else ""
+    if not row or not store.has(artifact):
+        return found
+    try:
+        load(store, artifact)
+    except IntegrityError as error:
+        problem = Problem(artifact=artifact, problem=str(error))
+        return msgspec.structs.replace(found, problems=(*found.problems, problem))
+    except (
+        StaleError,
+        UsageError,
+    ):  # of another version, or with vectors that only a provider can make: its bytes are sound
+        return found
+    return found
 
 
 def certificate_of(

@@ -6,7 +6,7 @@
 - Each search leaves a receipt. An index that was loaded from a store names the stored inventory in it; one that was only
   built has none to name.
 - `level` says what was done: a built or loaded index had every row computed from its entries (`index_verified`). That the
-  cited spans still read as cited (`sources_verified`) is for whoever reads the sources to say.
+  cited spans still read as cited (`sources_verified`) is for whoever reads the sources to say: `Lab.verify`.
 - A missing result is a value: an empty view, or a query without any feature, is Unverifiable.
 
 Not covered: whether the nearest precedent is a good prediction. An index older than the last import or split is found by
