@@ -61,7 +61,7 @@ FIXED_POINT = 1 << 20  # steps from zero to the greatest component of a vector o
 _BYTE = (np.arange(1, 257, dtype=np.uint32) * np.uint32(0x9E3779B1)) ^ np.uint32(0xB8FE6C39)
 _BYTE = _BYTE * (_BYTE >> np.uint32(15) | np.uint32(1))
 _WORD_SALT = np.uint32(0x5BD1E995)  # a word of one letter is another feature than that letter's byte alone
-_BLOCK_TEXTS = 128  # whose counts are held at once
+_BLOCK_TEXTS = 256  # whose counts are held at once
 
 
 class Quantisation(Record, kw_only=True):
@@ -138,8 +138,11 @@ def quantised(numbers: Array, quantisation: Quantisation) -> Array:
     whole = numbers if numbers.dtype == np.int64 else _fixed_point(numbers)
     squares = np.einsum("ij,ij->i", whole, whole)  # (n,) int64, exact
     scale = quantisation.length / np.sqrt(squares.clip(min=1).astype(np.float64))
-    scaled = np.rint(whole * scale[:, np.newaxis])
-    vectors: Array = scaled.clip(-quantisation.bound, quantisation.bound).astype(np.int8)
+    scaled = np.multiply(whole, scale[:, np.newaxis])
+    np.rint(scaled, out=scaled)
+    if quantisation.length > quantisation.bound:  # else no component can be longer than its vector
+        np.clip(scaled, -quantisation.bound, quantisation.bound, out=scaled)
+    vectors: Array = scaled.astype(np.int8)
     return vectors
 
 
@@ -183,8 +186,10 @@ def signed_counts(texts: Sequence[str], dimension: int) -> Array:
     """(n, dimension) int64: of each text, the features that fall to a component, each counted with its sign."""
     size = 2 * dimension  # slots of a text: one for each component and sign
     folded = [text.casefold() for text in texts]
-    counts = _counted(*_windows(_Framed.of(folded)), len(texts), size)
-    counts += _counted(*_words(_Framed.of([_spaced(text) for text in folded])), len(texts), size)
+    framed = _Framed.of(folded)
+    spaced = framed if all(map(str.isascii, folded)) else _Framed.of([_spaced(text) for text in folded])
+    row, hashed = (np.concatenate(pair) for pair in zip(_windows(framed), _words(spaced), strict=True))
+    counts = _counted(row, hashed, len(texts), size)
     pairs = counts.reshape(len(texts), dimension, 2)
     return pairs[:, :, 0] - pairs[:, :, 1]
 
@@ -207,8 +212,12 @@ class _Framed(NamedTuple):
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "_Framed":
-        raw = [FRAME + text.encode("utf-8", "surrogatepass") + FRAME for text in texts]
-        return cls(np.frombuffer(b"".join(raw), np.uint8), np.cumsum([len(each) for each in raw], dtype=np.int64))
+        whole = (FRAME * 2).decode().join(texts).encode("utf-8", "surrogatepass")
+        if len(whole) == sum(sizes := list(map(len, texts))) + 2 * len(FRAME) * (len(texts) - 1):  # one byte a letter
+            lengths = np.array(sizes, np.int64)
+        else:
+            lengths = np.array([len(text.encode("utf-8", "surrogatepass")) for text in texts], np.int64)
+        return cls(np.frombuffer(FRAME + whole + FRAME, np.uint8), np.cumsum(lengths + 2 * len(FRAME)))
 
 
 def _windows(text: _Framed) -> tuple[Array, Array]:
