@@ -16,6 +16,8 @@ Not covered: whether lineages and families are right, and whether the spans stil
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import pairwise, starmap
+from operator import gt
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -88,7 +90,7 @@ class Facts(NamedTuple):
     origin: Origin = "recorded"
 
 
-class Row(Record, kw_only=True):
+class Row(Record, kw_only=True, gc=False):  # as Span: it can be in no cycle
     """What a snapshot says of one entry; its sha256 is the snapshot row."""
 
     entry_id: str
@@ -346,9 +348,11 @@ def read_inventory(data: bytes) -> Snapshot:
     Raises:
         IntegrityError: `data` is not the canonical inventory of rows in their order.
     """
-    snapshot = Snapshot(read_rows(data))
-    if snapshot.inventory() != data or list(snapshot.rows) != sorted(snapshot.rows, key=_place):
+    rows = read_rows(data)
+    lines = list(map(canonical_bytes, rows))  # once: for the comparison, and for the digests of the rows
+    if b"".join(line + b"\n" for line in lines) != data or any(starmap(gt, pairwise(map(_place, rows)))):
         raise IntegrityError("an inventory is not in canonical form, or its rows are not in order")
+    snapshot = Snapshot(rows, rows_digest=b"".join(hashlib.sha256(line).digest() for line in lines))
     snapshot.artifact = artifact_of(data)
     return snapshot
 
