@@ -38,11 +38,11 @@ def xlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     """Runs one command in a folder of its own, as the installed script does."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: object, stdin: str = "") -> Ran:
+    def run(*arguments: object, stdin: str = "", width: int = 140) -> Ran:
         monkeypatch.setattr(sys, "argv", ["xlab", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         for console in (screen.out, screen.err):
-            monkeypatch.setattr(console, "_width", 140)
+            monkeypatch.setattr(console, "_width", width)
         with pytest.raises(SystemExit) as end:
             cli.main()
         return Ran(end.value.code or 0, *capsys.readouterr())

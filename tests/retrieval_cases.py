@@ -48,15 +48,6 @@ def entry(number: int, act: tuple[str, str] | str, observation: str = "ok", line
     return entry_of(transition(number, act, observation, **fields), lineages=tuple(lineages), path="a.jsonl")
 
 
-def query_of(entry: Entry) -> Query:
-    """The query that an entry would have been."""
-    key = dict(entry.key)
-    if entry.tool:
-        arguments = key["action"].removeprefix(entry.tool + " ")
-        return Query(tool=entry.tool, arguments=arguments, task=key["task"], recent=key["recent"])
-    return Query(action=key["action"], task=key["task"], recent=key["recent"])
-
-
 texts = st.text(alphabet="abcA_ 1.\né日İß’\0", max_size=24)
 calls = st.tuples(
     st.sampled_from(["find", "find_b"]), st.sampled_from(['{"a":1}', '{"a": 2}', '{"b":[1,2]}', "a b", ""])

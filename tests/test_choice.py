@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from retrieval_cases import desk, entry, query_of
+from retrieval_cases import desk, entry
 
 from experiential_lab.bench import quality
 from experiential_lab.metrics import token_f1
@@ -31,6 +31,7 @@ from experiential_lab.retrieval.choice import (
 from experiential_lab.retrieval.embedders import HashedEmbedder
 from experiential_lab.retrieval.fusion import fused
 from experiential_lab.retrieval.index import Index, build
+from experiential_lab.retrieval.receipts import query_of_entry
 from experiential_lab.retrieval.sparse import DEFAULT, Channel
 from experiential_lab.retrieval.views import Exclusion, Facts, View, snapshot_of
 
@@ -92,7 +93,7 @@ def test_the_default_way_finds_what_an_index_finds_without_the_family():
         seen = index.view("fit", exclude=[Exclusion(level="family", value=family)])
         ask = way(sorted({*view.out, *members}))
         for row in members[:4]:
-            hits = seen.nearest(query_of(view.snapshot.entries[row]), k=5)
+            hits = seen.nearest(query_of_entry(view.snapshot.entries[row]), k=5)
             assert [hit.row for hit in ask(row, 5)] == [hit.position for hit in hits]
 
 

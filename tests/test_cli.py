@@ -412,3 +412,61 @@ def test_bench_says_each_bar_and_whether_it_holds(xlab: Xlab):
     assert second["bar"] == ">= 10"
     assert done.code == (0 if first["holds"] and second["holds"] else 1)
     assert "no bench is called '99'" in xlab("bench", "99").err
+
+
+def test_on_a_narrow_screen_each_text_has_a_line_of_its_own_and_on_a_wide_one_a_hit_is_one_line(desk: Xlab):
+    ask = ("nearest", "--tool", "get_order", "--args", '{"order_id": "W-24996"}', "-k", "1")
+    _, head, first, action, observation, *_ = desk(*ask, width=80).out.splitlines()
+    assert head.split() == ["rank", "score", "id", "lineage"]
+    assert first.startswith("1     9,994,656  74fe7c9a/0000")
+    assert action == '  action       get_order {"order_id": "W-24996"}'
+    assert observation.startswith('  observation  {"order_id": "W-24996", "customer_id": "C-1014", ')
+    assert (len(observation), observation[-1]) == (80, "…")
+    wide = desk(*ask, width=140).out.splitlines()
+    assert wide[1].split() == ["rank", "score", "id", "lineage", "action", "observation"]
+    assert 'get_order {"order_id": "W-24996"}' in wide[2]
+
+
+def test_a_comparison_of_rankers_fits_a_narrow_screen(desk: Xlab):
+    shown = desk("index", "--choose", width=80).out
+    assert "candidate            F1      best of k  exact   difference  interval" in shown
+    assert re.search(r"^default {14}0\.\d{4}  0\.\d{4} ", shown, re.MULTILINE)
+    assert "…" not in shown
+
+
+def test_an_index_says_how_it_ranks_and_whose_vectors_it_holds(desk: Xlab):
+    assert ", ranker sparse; " in desk("index").out
+    assert ", ranker sparse, vectors of hashed, which do not rank; " in desk("index", "--embedder", "hashed").out
+    assert ", ranker fused, vectors of hashed; " in desk("index", "--embedder", "hashed", "--ranker", "fused").out
+
+
+def test_near_misses_say_what_left_them_out_and_what_the_last_hit_scores_beside_them(desk: Xlab):
+    step = next(row["id"] for row in desk("transitions", "--json").json if row["split"] == "fit" and row["tool"])
+    ask = ("nearest", "--transition", step, "--explain")
+    shown = desk(*ask).out
+    found = desk(*ask, "--json").json
+    last = [row["score_all"] for row in found["near_misses"] if row["eligible"]][-1]
+    assert re.search(r"^score +left out by +relation ", shown, re.MULTILINE)
+    assert re.search(r"^[\d,]+ +lineage +own trace ", shown, re.MULTILINE)
+    assert f"there the last hit scores {last:,}." in shown
+
+
+def test_pieces_of_a_hit_that_are_not_shown_are_counted_and_a_hit_without_any_is_said(desk: Xlab):
+    step = next(row["id"] for row in desk("transitions", "--json").json if row["split"] == "fit" and not row["tool"])
+    shown, found = (desk("nearest", "--transition", step, "--explain", *more) for more in ((), ("--json",)))
+    rest = [piece["share"] for piece in found.json["tokens"]][8:]
+    assert f"{len(rest)} more pieces add {sum(rest):,}; --json gives all of them" in shown.out
+    nothing = desk("nearest", "--action", "!!", "--view", "all", "--explain").out
+    assert "hit 1 shares no feature that counts with what was asked" in nothing
+    assert "second search" not in nothing  # which showed nothing
+
+
+def test_a_group_of_commands_without_a_command_shows_its_help_once(xlab: Xlab):
+    for group in ((), ("receipts",), ("oracle",)):
+        shown = xlab(*group)
+        assert (shown.code, shown.out.count("Usage:")) == (2, 1)
+
+
+def test_a_bench_on_a_file_that_is_not_there_is_refused_also_where_the_goal_reads_none(xlab: Xlab):
+    done = xlab("bench", "4", "--traces", "nowhere.jsonl")
+    assert (done.code, done.err) == (2, "error: nowhere.jsonl does not exist\n")

@@ -39,6 +39,9 @@ def test_the_kept_receipts_are_listed_by_kind_with_who_kept_them(xlab: Xlab, des
     shown = xlab("receipts", "list")
     assert desk.receipt[7:15] in shown.out
     assert "3 results of" in shown.out
+    narrow = xlab("receipts", "list", width=80).out.splitlines()
+    assert narrow[0].split() == ["receipt", "kind", "of", "at", "says"]
+    assert narrow[1].startswith(f"{desk.receipt[7:15]}  retrieval  ")
 
 
 def test_no_kept_receipt_is_said_in_words(xlab: Xlab):

@@ -20,11 +20,7 @@ from experiential_lab.records import FREE, Cost, IntegrityError, LimitError, Uns
 from experiential_lab.retrieval.embedders import (
     DIMENSION,
     EmbedderSnapshot,
-    EmbeddingError,
     HashedEmbedder,
-    KeptAnswers,
-    KeptEmbedder,
-    OpenAIEmbedder,
     Quantisation,
     SemanticEmbedder,
     check_snapshot,
@@ -32,8 +28,8 @@ from experiential_lab.retrieval.embedders import (
     quantisation_of,
     quantised,
     signed_counts,
-    total_of,
 )
+from experiential_lab.retrieval.provider import EmbeddingError, KeptAnswers, KeptEmbedder, OpenAIEmbedder, total_of
 from experiential_lab.store import Store
 from experiential_lab.testing import LoopbackServer
 
@@ -449,6 +445,8 @@ def test_reading_the_semantic_model_leaves_the_logging_of_the_process_alone():
 
 
 def test_embedders_are_imported_without_any_client_or_model():
-    code = "import sys, experiential_lab.retrieval.embedders; print({'openai', 'wordllama', 'requests'} & set(sys.modules))"
+    code = (
+        "import sys, experiential_lab.retrieval.provider; print({'openai', 'wordllama', 'requests'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

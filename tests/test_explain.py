@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from retrieval_cases import airline, desk, entry, exclusions, queries, query_of, snapshots, texts
+from retrieval_cases import airline, desk, entry, exclusions, queries, snapshots, texts
 
 from experiential_lab.bench import exclusion
 from experiential_lab.records import IntegrityError, NoEvidence, Unverifiable, UsageError
@@ -26,7 +26,7 @@ from experiential_lab.retrieval.explain import (
     tokens_frame,
 )
 from experiential_lab.retrieval.index import Index, build, replay, search
-from experiential_lab.retrieval.receipts import Query, join, verify
+from experiential_lab.retrieval.receipts import Query, join, query_of_entry, verify
 from experiential_lab.retrieval.sparse import Channel, features
 from experiential_lab.retrieval.views import Exclusion, Facts, View, snapshot_of
 
@@ -169,7 +169,7 @@ def test_the_recent_of_a_query_counts_as_far_as_it_is_searched():
 
 def test_a_hit_of_another_query_or_view_is_refused_with_both_values():
     index = desk_index()
-    query = query_of(index.snapshot.entries[2])
+    query = query_of_entry(index.snapshot.entries[2])
     hit = index.view("all").nearest(query, 1)[0]
     with pytest.raises(IntegrityError, match=f"the hit says score {hit.score} .* this view and query give"):
         tokens(index.view("all"), Query(action="another"), hit)
@@ -193,7 +193,7 @@ def test_the_hits_of_real_steps_are_told_whole():
     made = airline()[::6]
     index = index_of(*made)
     for step in made[:: len(made) // 12]:
-        view, query = index.view("all", exclude=set(step.lineages)), query_of(step)
+        view, query = index.view("all", exclude=set(step.lineages)), query_of_entry(step)
         for hit in view.nearest(query, 3):
             assert sum(token.share for token in tokens(view, query, hit)) == hit.score
 
@@ -313,7 +313,7 @@ def test_every_kin_of_a_step_is_told_and_the_nearest_word_wins():
     facts = {each.entry_id: Facts(family="g" if each.lineages == ("L2",) else "f") for each in made}
     index = built(snapshot_of(made, facts))
     out = (Exclusion(level="family", value="f"), Exclusion(level="structure", value=made[0].structure[:16]))
-    found = near_misses(index, index.view("all", exclude=out).nearest(query_of(made[0]), 5), step="t0/0000")
+    found = near_misses(index, index.view("all", exclude=out).nearest(query_of_entry(made[0]), 5), step="t0/0000")
     told = {row.entry.entry_id: (row.shown_rank, row.relation, row.same_observation) for row in found.rows}
     assert told == {
         "t0/0001": ("out", "own trace", True),
@@ -328,7 +328,7 @@ def test_every_kin_of_a_step_is_told_and_the_nearest_word_wins():
 def test_without_a_step_only_an_identical_call_is_known():
     index = desk_index()
     asked = next(each for each in index.snapshot.entries if each.tool)
-    found = near_misses(index, index.view("all", exclude={"L01"}).nearest(query_of(asked), 3))
+    found = near_misses(index, index.view("all", exclude={"L01"}).nearest(query_of_entry(asked), 3))
     assert {row.relation for row in found.rows} <= {"identical call", None}
     assert {row.same_observation for row in found.rows} == {None}
 
@@ -336,14 +336,14 @@ def test_without_a_step_only_an_identical_call_is_known():
 def test_what_is_not_shown_is_counted_in_words():
     made = [entry(n, "same words here", lineages=[f"L{int(n > 0)}"]) for n in range(8)]
     index = index_of(*made)
-    hits = index.view("all", exclude={"L0"}).nearest(query_of(made[0]), 1)
+    hits = index.view("all", exclude={"L0"}).nearest(query_of_entry(made[0]), 1)
     assert near_misses(index, hits, most=0).sentence == (
         "0 near-misses are shown; 1 more left-out entry ranks above the last hit."
     )
     assert near_misses(index, hits, step="t0/0000").sentence == "No left-out entry ranks above the last hit."
     again = [entry(n, "same words here", lineages=[f"L{int(n > 6)}"]) for n in range(8)]
     index = index_of(*again)
-    hits = index.view("all", exclude={"L0"}).nearest(query_of(again[0]), 1)
+    hits = index.view("all", exclude={"L0"}).nearest(query_of_entry(again[0]), 1)
     assert near_misses(index, hits).sentence == (
         "4 near-misses are shown; 3 more left-out entries rank above the last hit."
     )
@@ -361,7 +361,7 @@ def test_a_near_frame_has_the_columns_of_the_microscope_and_masks_what_it_shows(
     secret = "AKIA" + "ABCDEFGHIJKLMNOP"
     made = [entry(0, f"say {secret}", f"got {secret}", ["L0"]), entry(1, "say it", "ok", ["L1"])]
     index = index_of(*made)
-    frame = near_misses(index, index.view("all", exclude={"L0"}).nearest(query_of(made[0]), 1)).frame()
+    frame = near_misses(index, index.view("all", exclude={"L0"}).nearest(query_of_entry(made[0]), 1)).frame()
     assert dict(frame.schema) == NEAR
     assert frame.select("rank", "eligible", "action", "observation").rows() == [
         (None, False, "say [AWS key id]", "got [AWS key id]"),
@@ -405,7 +405,7 @@ def test_nothing_that_is_left_out_comes_back_from_a_filter_of_sqlite_and_k_does_
 
 def test_a_view_changes_no_list_and_every_filter_over_finished_statistics_changes_some():
     entries, _ = desk(88)
-    table = exclusion.compare(entries, {each.entry_id: query_of(each) for each in entries})
+    table = exclusion.compare(entries, {each.entry_id: query_of_entry(each) for each in entries})
     told = {(row["left_out"], row["ranker"]): row for row in table.iter_rows(named=True)}
     for case, lists in (("one lineage", 88), ("30 % of lineages", 24)):
         assert [row["lists"] for (name, _), row in told.items() if name == case] == [lists] * 4

@@ -13,13 +13,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retrieval_cases import airline, desk, entry, exclusions, queries, query_of, snapshots
+from retrieval_cases import airline, desk, entry, exclusions, queries, snapshots
 
 from experiential_lab.records import IntegrityError, NoEvidence, StaleError, Unverifiable, UsageError, digest_of
 from experiential_lab.retrieval import index as index_module
 from experiential_lab.retrieval.index import build, load, replay, save, search
 from experiential_lab.retrieval.ranking import RankerConfig
-from experiential_lab.retrieval.receipts import Consumer, Query, verify, verify_durable
+from experiential_lab.retrieval.receipts import Consumer, Query, query_of_entry, verify, verify_durable
 from experiential_lab.retrieval.sparse import DEFAULT, Channel
 from experiential_lab.retrieval.views import Exclusion, Facts, View, boundary, snapshot_of
 from experiential_lab.store import Store
@@ -63,7 +63,7 @@ def test_law_2_on_real_traces_every_lineage_excluded_equals_an_index_built_witho
     for lineage in lineages if DEEP else lineages[::7]:
         view = index.view("all", exclude={lineage})
         built = build(view.plain).view("all")
-        own = [query_of(each) for each in entries if lineage in each.lineages]
+        own = [query_of_entry(each) for each in entries if lineage in each.lineages]
         for query in own if DEEP else own[::4]:
             assert answer(search(view, query, 10)) == answer(search(built, query, 10))
     assert (len(entries), len(lineages)) == (2425, 50)
@@ -89,7 +89,7 @@ def test_law_3_what_was_observed_changes_no_rank_score_or_support():
     told = [msgspec.structs.replace(each, value=f"lookup_order A3 please {i}") for i, each in enumerate(entries)]
     one, other = (build(View(snapshot_of(some, facts))).view() for some in (entries, told))
     for each in entries[::9]:
-        assert answer(one.nearest(query_of(each), 9)) == answer(other.nearest(query_of(each), 9))
+        assert answer(one.nearest(query_of_entry(each), 9)) == answer(other.nearest(query_of_entry(each), 9))
     assert not [hit for hit in one.nearest(Query(action="answer <b>"), 50) if dict(hit.parts)["action"] > 0]
 
 
@@ -140,7 +140,7 @@ def test_every_boundary_keeps_its_rows_out_of_the_hits(level):
     index = desk_index()
     row = index.snapshot.rows[17]
     view = index.view("all", exclude=boundary(level, row))
-    hits = view.nearest(query_of(index.snapshot.entries[17]), 120)
+    hits = view.nearest(query_of_entry(index.snapshot.entries[17]), 120)
     out = {index.snapshot.rows[position].entry_id for position in View(index.snapshot, "all", boundary(level, row)).out}
     assert row.entry_id in out
     assert {hit.row.entry_id for hit in hits} == {r.entry_id for r in index.snapshot.rows} - out
@@ -298,7 +298,7 @@ def law_11_digest() -> str:
         seen.update(data)
     for number, each in enumerate(sorted(entries, key=lambda e: e.entry_id)[::7]):
         view = index.view("fit" if number % 2 else "all", exclude=set(each.lineages))
-        seen.update(view.nearest(query_of(each), 10).receipt.receipt_digest.encode())
+        seen.update(view.nearest(query_of_entry(each), 10).receipt.receipt_digest.encode())
     with tempfile.TemporaryDirectory() as folder:
         seen.update(saved(index, folder)[1].encode())
     return seen.hexdigest()

@@ -5,7 +5,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from retrieval_cases import desk, exclusions, queries, query_of, snapshots
+from retrieval_cases import desk, exclusions, queries, snapshots
 
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import FREE, Cost, IntegrityError, Unverifiable, UsageError
@@ -13,12 +13,12 @@ from experiential_lab.retrieval.embedders import (
     Embedded,
     EmbedderSnapshot,
     HashedEmbedder,
-    OpenAIEmbedder,
     parameters_digest,
     quantisation_of,
 )
 from experiential_lab.retrieval.index import IndexManifest, build, load, replay, save
-from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.provider import OpenAIEmbedder
+from experiential_lab.retrieval.receipts import Query, query_of_entry
 from experiential_lab.retrieval.views import View, snapshot_of
 from experiential_lab.store import Store
 from experiential_lab.testing import LoopbackServer
@@ -55,7 +55,7 @@ def test_a_saved_index_answers_and_replays_as_the_built_one(way, tmp_path: Path)
     index = build(View(snapshot_of(*desk())), embedder=EMBEDDER, fusion=way)
     store = Store.open(tmp_path / "lab", create=True)
     loaded = load(store, save(index, store, {}))
-    query = query_of(index.snapshot.entries[5])
+    query = query_of_entry(index.snapshot.entries[5])
     hits = loaded.view().nearest(query)
     assert answer(hits) == answer(index.view().nearest(query))
     assert (loaded.digest, loaded.embedder) == (index.digest, EMBEDDER.snapshot)
@@ -67,7 +67,7 @@ def test_vectors_that_do_not_rank_change_no_answer_and_no_receipt():
     entries, facts = desk()
     plain, held = (build(View(snapshot_of(entries, facts)), embedder=each) for each in (None, EMBEDDER))
     for each in entries[::20]:
-        one, other = (index.view().nearest(query_of(each)) for index in (plain, held))
+        one, other = (index.view().nearest(query_of_entry(each)) for index in (plain, held))
         assert one.receipt == other.receipt
     assert (plain.digest, held.embedder) == (held.digest, EMBEDDER.snapshot)
 

@@ -14,6 +14,7 @@ from experiential_lab.evidence.importers.format import Source
 from experiential_lab.evidence.spans import open_span
 from experiential_lab.evidence.transitions import ledger_of
 from experiential_lab.records import digest_of
+from experiential_lab.retrieval.choice import CANDIDATES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,6 +42,49 @@ def test_the_five_commands_run_in_order(place: Path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "all sums hold" in done.stdout
     assert "predicted" in done.stdout
+
+
+def test_the_lines_on_retrieval_run_after_the_five_and_their_numbers_are_printed(place: Path):
+    five, more = (next(block for block in blocks("sh") if said in block) for said in ("xlab import", "receipts replay"))
+    done = subprocess.run(
+        [
+            "bash",
+            "-e",
+            "-o",
+            "pipefail",
+            "-c",
+            f'PATH="{Path(sys.executable).parent}:$PATH"\n{five}\necho ======\n{more}',
+        ],
+        cwd=place,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = done.stdout.partition("======\n")[2]
+    assert "245 of 254 fit entries may be asked" in shown
+    assert "receipt 28638c05" in shown
+    assert "✓ replayed" in shown
+    assert "17 fit families" in shown
+    assert len(CANDIDATES) + 1 == 12
+
+
+@pytest.mark.parametrize(
+    ("notebook", "printed", "told"),
+    [
+        ("exclusion", "of 357 lists of 10 differ: view, counted anew 0, bm25s, weight mask 53", "bm25s changes 53"),
+        ("exclusion", "SQLite FTS5, WHERE 54", "full-text search 54"),
+        ("receipts", "100 visible  reference        8,197 bytes", "8,197 bytes"),
+        ("receipts", "1,000,000 visible  reference        8,245 bytes", "8,245 over a million"),
+    ],
+)
+def test_the_numbers_of_retrieval_stand_in_the_notebook_that_is_named(notebook: str, printed: str, told: str):
+    assert printed in (ROOT / "notebooks" / "figures" / f"{notebook}.ipynb").read_text()
+    assert told in README.replace("\n", " ")
+
+
+def test_the_readme_names_every_notebook_of_figures():
+    for path in (ROOT / "notebooks" / "figures").glob("*.ipynb"):
+        assert f"`{path.stem}`" in README
 
 
 def test_the_ten_lines_run(place: Path):

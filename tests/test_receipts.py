@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import rfc8785
 from hypothesis import given
-from retrieval_cases import desk, query_of
+from retrieval_cases import acts, desk, entry, texts
 
 from experiential_lab.bench.receipts import (
     BYTES,
@@ -45,6 +45,7 @@ from experiential_lab.retrieval.receipts import (
     Query,
     RetrievalReceipt,
     join,
+    query_of_entry,
     seal,
     verify,
     verify_durable,
@@ -86,8 +87,17 @@ def asked(tmp_path: Path, entry: int) -> Case:
     kind = index.snapshot.entries[entry].observation_kind
     other = "user_reply" if kind == "tool_result" else "tool_result"
     excluded = ["L02", Exclusion(level="trace", value="t1"), Exclusion(level="observation_kind", value=other)]
-    hits = index.view("fit", exclude=excluded).nearest(query_of(index.snapshot.entries[entry]), 4)
+    hits = index.view("fit", exclude=excluded).nearest(query_of_entry(index.snapshot.entries[entry]), 4)
     return Case(index, store, hits)
+
+
+@given(acts, texts, texts)
+def test_an_entry_asked_about_is_the_action_that_it_records_and_none_of_its_observation(act, task, recent):
+    made = entry(1, act, "an observation that nobody may see", task=task, recent=recent)
+    asked = query_of_entry(made)
+    assert asked.act == (dict(made.key)["action"], made.tool, made.structure, made.shape)
+    assert (asked.task, asked.recent) == (task, recent)
+    assert b"nobody may see" not in canonical_bytes(asked)
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from retrieval_cases import desk, entry
 
 from experiential_lab.records import NoEvidence, StaleError, UsageError, canonical_bytes, digest_of
 from experiential_lab.retrieval.index import Index, build
-from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.receipts import Query, query_of_entry
 from experiential_lab.retrieval.refusal import (
     Certificate,
     certificate_frame,
     certify,
     halves,
-    query_of,
     refused,
 )
 from experiential_lab.retrieval.sparse import DEFAULT
@@ -151,7 +150,7 @@ def test_the_label_of_a_counted_row_is_that_of_its_hits():
         labels = {}
         for row, made in zip(index.snapshot.rows, index.snapshot.entries, strict=True):
             if row.family in asked and not row.invalidated:
-                hits = view.nearest(query_of(made), k=1)
+                hits = view.nearest(query_of_entry(made), k=1)
                 labels.setdefault((hits.rule, hits.support), set()).add(row.family)
         for each in certify(index).tests:
             if each.half == half:

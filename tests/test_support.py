@@ -6,11 +6,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from retrieval_cases import acts, airline, entry, query_of, snapshots, texts
+from retrieval_cases import acts, airline, entry, snapshots, texts
 
 from experiential_lab.metrics import ONE, token_f1
 from experiential_lab.retrieval.index import build
-from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.receipts import Query, query_of_entry
 from experiential_lab.retrieval.support import Precedents, Support
 from experiential_lab.retrieval.views import Act, View, act_of, snapshot_of
 
@@ -119,6 +119,6 @@ def test_law_2_on_real_traces_a_lineage_that_is_out_supports_nothing():
     index, some = build(View(snapshot_of(entries, {}))), entries[:: len(entries) // 40]
     for each in some:
         visible = [other for other in entries if each.lineages[0] not in other.lineages]
-        hits = index.view("all", exclude=each.lineages).nearest(query_of(each), 1)
-        act = query_of(each).act
+        hits = index.view("all", exclude=each.lineages).nearest(query_of_entry(each), 1)
+        act = query_of_entry(each).act
         assert (hits.support, hits.rule) == slow(act, visible, Fraction(1, 2))

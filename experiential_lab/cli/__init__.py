@@ -36,7 +36,7 @@ def main() -> None:
             raise
         context = getattr(error, "ctx", None)
         if type(error).__name__ == "NoArgsIsHelpError":
-            out.print(context.get_help() if context else "")
+            out.print(error.format_message())  # empty where rich has printed the help already
             sys.exit(2)
         usage = f"; see {context.command_path} --help" if context else ""
         fail(f"{error.format_message()}{usage}", getattr(error, "exit_code", 2))

@@ -21,20 +21,18 @@ from experiential_lab.cli.screen import (
     counted,
     err,
     one_of,
-    out,
     plain,
     put_json,
+    put_table,
     say,
     say_some,
     short,
-    show_frame,
-    table_of,
 )
 from experiential_lab.lab import Lab
 from experiential_lab.records import NoEvidence, UnsupportedError, Unverifiable, UsageError
-from experiential_lab.retrieval.choice import choice_frame
+from experiential_lab.retrieval.choice import RankerChoice, choice_frame
 from experiential_lab.retrieval.embedders import HashedEmbedder, SemanticEmbedder
-from experiential_lab.retrieval.explain import NearMisses, eligibility, near_misses, tokens, tokens_frame
+from experiential_lab.retrieval.explain import Eligibility, NearMisses, eligibility, near_misses, tokens, tokens_frame
 from experiential_lab.retrieval.grounding import Recipe, around, query_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index, IndexView
@@ -43,9 +41,11 @@ from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.refusal import refused
 from experiential_lab.retrieval.views import Base, Boundary, Entry, Exclusion
 from experiential_lab.show.theme import SUPPORT
+from experiential_lab.statistics import MILLION
 from experiential_lab.world.session import SessionError, Step
 
 EMBEDDERS = {"hashed": HashedEmbedder, "semantic": SemanticEmbedder}  # those that run here
+PIECES = 8  # of hit 1 that people see
 GONE = ("expired", "ended", "terminal", "unknown")  # a session with one of these codes takes no further step
 
 
@@ -90,11 +90,43 @@ def index(
         )
         return
     if recipe.choice:
-        show_frame(choice_frame(recipe.choice), "candidates")
-        say(f"chosen: {recipe.choice.winner}; {recipe.choice.reason}")
-    say(f"{entries:,} entries, {fit:,} of them fit; snapshot {short(built.snapshot.digest)}, {seconds} s")
+        _print_choice(recipe.choice)
+    space = (
+        f", vectors of {embedder}{', which do not rank' if built.config.fusion == 'sparse' else ''}" if embedder else ""
+    )
+    say(
+        f"{entries:,} entries, {fit:,} of them fit, ranker {built.config.fusion}{space}; "
+        f"snapshot {short(built.snapshot.digest)}, {seconds} s"
+    )
     if not fit:
         say("Nothing is split yet: only --view all can be asked. Run xlab split, then xlab index.")
+
+
+def _print_choice(choice: RankerChoice) -> None:
+    rows = list(choice_frame(choice).iter_rows(named=True))
+    say(
+        f"{rows[0]['families']} fit families, {rows[0]['rows']} rows, each family asked without itself; hit 1, and the best of k"
+    )
+    put_table(
+        ("candidate", "F1", "best of k", "exact", "difference", "interval"),
+        (
+            (
+                row["candidate"],
+                *(_share(row[name]) for name in ("f1", "best_of_k", "exact", "difference")),
+                "too few families"
+                if row["note"]
+                else ""
+                if row["low"] is None
+                else f"[{_share(row['low'])}, {_share(row['high'])}]",
+            )
+            for row in rows
+        ),
+    )
+    say(f"chosen: {choice.winner}; {choice.reason}")
+
+
+def _share(millionths: int | None) -> str:
+    return "" if millionths is None else f"{millionths / MILLION:.4f}"
 
 
 @app.command()
@@ -153,10 +185,10 @@ def nearest(
     elif isinstance(hits, Hits):
         _print_hits(seen, hits)
         if refusal:
-            say(f"refused: {refusal}")
+            say(f"refused: {refusal}; a session that asks for certified support sends nothing here")
         say(ledger.sentence)
         if why:
-            _print_explained(why)
+            _print_explained(why, ledger)
     if isinstance(hits, Unverifiable):
         raise NoEvidence(f"no precedent can be asked for: {hits.reason}")
 
@@ -181,19 +213,37 @@ def _explained(index: Index, view: IndexView, hits: Hits | Unverifiable, step: s
     return _Why(pieces, near_misses(index, hits, step=step))
 
 
-def _print_explained(why: _Why) -> None:
-    say(
-        f"{why.misses.sentence} They come from a second search, receipt {short(why.misses.whole.receipt.receipt_digest)}."
-    )
-    if why.misses.out:
-        table = table_of("rank", "score", "relation", "id", "action", "observation")
-        for row in why.misses.out:
-            action, observation = clip(dict(row.entry.key)["action"]), clip(row.entry.value)
-            relation = row.relation or "unknown"
-            table.add_row("out", counted(row.score_all), relation, _short_id(row.entry), action, observation)
-        out.print(table)
+def _print_explained(why: _Why, ledger: Eligibility) -> None:
+    misses = why.misses
+    say(misses.sentence)
+    if misses.out:
+        reasons = dict(ledger.frame.select("entry_id", "reason").iter_rows())
+        put_table(
+            ("score", "left out by", "relation", "id", "action", "observation"),
+            (
+                (
+                    row.score_all,
+                    reasons[row.entry.entry_id],
+                    row.relation or "unknown",
+                    _short_id(row.entry),
+                    dict(row.entry.key)["action"],
+                    row.entry.value,
+                )
+                for row in misses.out
+            ),
+        )
+        say(
+            f"These scores are of a second search, over every row, receipt {short(misses.whole.receipt.receipt_digest)}; "
+            f"there the last hit scores {counted(misses.rows[-1].score_all)}."
+        )
+    if why.tokens.is_empty():
+        say("hit 1 shares no feature that counts with what was asked")
+        return
     say("what each piece of hit 1 adds to its score:")
-    show_frame(why.tokens.select("share", "field", "text").head(8), "pieces")
+    pieces = why.tokens.select("share", "field", "text")
+    put_table(("share", "field", "piece"), pieces.head(PIECES).iter_rows())
+    if rest := pieces["share"][PIECES:].sum():
+        say(f"{pieces.height - PIECES:,} more pieces add {rest:,}; --json gives all of them")
 
 
 def _check_json(args: str) -> None:
@@ -251,15 +301,23 @@ def _nearest_json(view: IndexView, hits: Hits | Unverifiable) -> dict[str, Any]:
 def _print_hits(view: IndexView, hits: Hits) -> None:
     seen = view.visibility
     say(
-        f"{seen.visible_count:,} of {seen.snapshot_count:,} {view.plain.base} entries may be asked; "
+        f"{seen.visible_count:,} of {seen.snapshot_count:,} {'fit ' if view.plain.base == 'fit' else ''}entries may be asked; "
         f"support {_support(hits.support, hits.rule)}, receipt {short(hits.receipt.receipt_digest)}"
     )
-    table = table_of("rank", "score", "id", "lineage", "action", "observation")
-    for hit, entry in zip(hits, hits.entries, strict=True):
-        action, observation = clip(dict(entry.key)["action"]), clip(entry.value)
-        score = counted(hit.score) if hit.score else "0, no shared feature"
-        table.add_row(str(hit.rank), score, _short_id(entry), entry.lineages[0], action, observation)
-    out.print(table)
+    put_table(
+        ("rank", "score", "id", "lineage", "action", "observation"),
+        (
+            (
+                hit.rank,
+                hit.score or "0, no shared feature",
+                _short_id(entry),
+                entry.lineages[0],
+                dict(entry.key)["action"],
+                entry.value,
+            )
+            for hit, entry in zip(hits, hits.entries, strict=True)
+        ),
+    )
 
 
 def _short_id(entry: Entry) -> str:
@@ -386,13 +444,12 @@ def show(
         say(name.replace("_", " "))
         say_some([f"{_told(row)}  {clip(row['excerpt'])}" for row in each])
     if rows is not None:
-        listed = table_of("step", "branch", "action", "outcome", "observation")
-        for row in rows:
-            observation = "" if row["observation"] is None else clip(row["observation"], 200) or "(empty result)"
-            listed.add_row(
-                str(row["step"]), clip(row["branch"], 24), clip(row["action"], 200), row["outcome"], observation
-            )
-        out.print(listed)
+        put_table(("step", "branch", "action", "outcome", "observation"), map(_ledger_line, rows))
+
+
+def _ledger_line(row: dict[str, Any]) -> tuple[str, ...]:
+    observation = "" if row["observation"] is None else row["observation"] or "(empty result)"
+    return str(row["step"]), clip(row["branch"], 24), row["action"], row["outcome"], observation
 
 
 def _told(row: dict[str, Any]) -> str:

@@ -14,11 +14,9 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from experiential_lab.cli.app import app
-from experiential_lab.cli.screen import HERE, AsJson, Workspace, clip, out, put_json, say, write_file
+from experiential_lab.cli.screen import HERE, AsJson, Workspace, clip, put_json, put_table, say, write_file
 from experiential_lab.lab import Lab
 from experiential_lab.records import LabError, NoEvidence, Record, Unverifiable, UsageError, canonical_bytes
 from experiential_lab.retrieval.kept import find, kept, uses_of
@@ -61,14 +59,11 @@ def list_(workspace: Workspace = HERE, as_json: AsJson = False) -> None:
     if as_json:
         put_json(rows)
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    columns = ("receipt", "kind", "of", "says", "at")
-    for name in columns:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        told = row | {"receipt": row["receipt"][7:15], "of": row["of"][7:15]}
-        table.add_row(*(Text(clip(str(told[name]))) for name in columns))
-    out.print(table if rows else "no receipt is kept yet: xlab nearest --keep, or hits.keep()")
+    if not rows:
+        say("no receipt is kept yet: xlab nearest --keep, or hits.keep()")
+        return
+    told = ((row["receipt"][7:15], row["kind"], row["of"][7:15], row["at"][:16], row["says"]) for row in rows)
+    put_table(("receipt", "kind", "of", "at", "says"), told)
 
 
 def _summary(receipt: Receipt) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import polars as pl
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
@@ -24,7 +25,9 @@ CONTROL = re.compile(
 )
 
 
-TEXTS = ("action", "observation", "excerpt")  # columns that share what the other columns leave of a line
+TEXTS = ("action", "observation", "says")  # columns that share what the other columns leave of a line
+NARROW = 24  # characters; a text that would get fewer has a line of its own instead
+GAP = 2  # blanks between columns
 SHOWN = 20  # rows of a table that people see; the rest is counted
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The workspace directory.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, for programs.")]
@@ -77,12 +80,48 @@ def one_of(value: str, known: tuple[Any, ...], name: str) -> Any:
     return value
 
 
-def table_of(*columns: str) -> Table:
-    """One line a row: ids whole, texts cut at the width of the terminal (their whole text is in --json)."""
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=any(column in TEXTS for column in columns))
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if column in TEXTS else None)
-    return table
+def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """One line a row: ids and numbers whole, texts cut at the width of the terminal; --json has the whole text.
+
+    Where a text would get fewer than NARROW characters, each text of a row has a line of its own below that row.
+    """
+    texts = [name for name in columns if name in TEXTS]
+    cells = [tuple(map(_cell, row)) for row in rows]
+    widths = {
+        name: max(cell_len(cell) for cell in (name, *column))
+        for name, column in zip(columns, zip(*cells, strict=True) if cells else ((),) * len(columns), strict=True)
+    }
+    rest = out.width - sum(widths[name] for name in columns if name not in TEXTS) - GAP * (len(columns) - 1)
+    if texts and len(texts) < len(columns) and rest < NARROW * len(texts):
+        _put_stacked(columns, cells, widths)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", expand=bool(texts))
+    for name in columns:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if name in TEXTS else None)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    out.print(table)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else counted(value) if isinstance(value, int) else clip(str(value), 200)
+
+
+def _put_stacked(columns: Sequence[str], cells: Iterable[Sequence[str]], widths: Mapping[str, int]) -> None:
+    plain = [name for name in columns if name not in TEXTS]
+    texts = [name for name in columns if name in TEXTS]
+    named = max(map(len, texts))
+
+    def put(row: Mapping[str, str], style: str = "") -> None:
+        line = (" " * GAP).join(set_cell_size(row[name], widths[name]) for name in plain)
+        out.print(Text(line.rstrip(), style), no_wrap=True, overflow="ellipsis")
+
+    put({name: name for name in columns}, "dim")
+    for cell in cells:
+        row = dict(zip(columns, cell, strict=True))
+        put(row)
+        for name in texts:
+            out.print(Text(f"{' ' * GAP}{name:{named}}{' ' * GAP}{row[name]}"), no_wrap=True, overflow="ellipsis")
 
 
 def say_some(lines: Sequence[str]) -> None:
@@ -94,11 +133,8 @@ def say_some(lines: Sequence[str]) -> None:
 
 
 def show_frame(frame: pl.DataFrame, name: str, *, whole: bool = False) -> None:
-    table = table_of(*frame.columns)
     shown = frame.height if whole else SHOWN
-    for row in frame.head(shown).iter_rows():
-        table.add_row(*(Text("" if cell is None else clip(str(cell))) for cell in row))
-    out.print(table)
+    put_table(frame.columns, frame.head(shown).iter_rows())
     if frame.height > shown:
         say(f"{frame.height - shown:,} more {name}; --json or --out gives all of them")
 

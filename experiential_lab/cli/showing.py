@@ -110,6 +110,8 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Measure the promises about speed and memory; a bar that is missed is said, and exits 1."""
+    if traces and not traces.exists():
+        raise UsageError(f"{traces} does not exist")
     figures = []
     for each in measured(goals or (), traces or bundled("desk_tools.jsonl")):
         figures.append(each)

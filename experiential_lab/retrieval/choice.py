@@ -7,10 +7,6 @@
 - The highest mean wins, but the default stays unless the interval of its paired difference lies above 0. With m candidates
   each interval has level 1 - .05 / m (Bonferroni): the best of many is above the default by luck alone.
 - The choice is a record: an index that pins it names what it was chosen from and why. It holds no time.
-- Fusion is by reciprocal ranks in integers; equal sums are in order of entry id. A row that shares nothing with the query
-  has no rank to fuse.
-
-Source of the fusion and of its constant 60: Cormack, Clarke, Buettcher 2009.
 
 Not covered: k, which cannot be chosen by the first hit and is reported alone; and a fair estimate of the winner: its mean
 on the families that chose it is flattered. Held-out rows are for that.

@@ -9,6 +9,8 @@
   a second search with a receipt of its own, made on demand: no search of a view, and no session, touches an excluded row.
 - Text of a trace is masked: a run is shown only as it stands in the masked text of its whole field.
 
+The three are answers about one search, with its view, query and scores, so they share this file.
+
 Not covered: why an entry did not score. A shared feature that is too common to count has no share, and two features of one
 hash are shown as one. Scores of the second search are counted over the whole snapshot: they compare with each other, not
 with those of the hits. How many near-misses are not shown follows from these scores and stands in no receipt.
@@ -483,12 +485,26 @@ class _Told(NamedTuple):
         if self.own is None:
             return "identical call" if same_call else None
         own = self.snapshot.rows[self.own]
-        kin = (
-            row.entry_id == own.entry_id,
-            row.trace_id is not None and row.trace_id == own.trace_id,
-            not set(row.lineages).isdisjoint(own.lineages),
-            bool(row.family) and row.family == own.family,
-            same_call,
-            True,
-        )
-        return RELATIONS[kin.index(True)]
+        return relation_of(row, Run(own.entry_id, own.trace_id, own.lineages, own.family), same_call=same_call)
+
+
+class Run(NamedTuple):
+    """Where a recorded step is from."""
+
+    entry_id: str
+    trace_id: str | None
+    lineages: tuple[str, ...]
+    family: str | None
+
+
+def relation_of(row: Row, own: Run, *, same_call: bool) -> str:
+    """One of RELATIONS: how the run of `row` stands to the run of the step that is asked about."""
+    kin = (
+        row.entry_id == own.entry_id,
+        row.trace_id is not None and row.trace_id == own.trace_id,
+        not set(row.lineages).isdisjoint(own.lineages),
+        bool(row.family) and row.family == own.family,
+        same_call,
+        True,
+    )
+    return RELATIONS[kin.index(True)]

@@ -5,6 +5,9 @@
 - An index names the evidence and the lineage table that it was built from. Another evidence or table makes it stale: it is
   refused with both named, never used in silence.
 - Without a split an index can be built; then only the view `all` can be asked.
+- A `Recipe` says how an index ranks: with which vectors, and what chose it. An index that is made again is made as the last
+  one; one whose vectors a provider made needs its embedder.
+- A certificate depends on the index alone, so the cache of the workspace keeps it.
 
 Not covered: pages, which have indexes of their own.
 """
@@ -20,15 +23,10 @@ from experiential_lab.evidence.split import Current
 from experiential_lab.evidence.trace import Transition
 from experiential_lab.records import IntegrityError, NoEvidence, StaleError, UsageError, canonical_bytes, short_id
 from experiential_lab.retrieval.choice import RankerChoice, choose_ranker
-from experiential_lab.retrieval.embedders import (
-    Embedder,
-    HashedEmbedder,
-    KeptEmbedder,
-    OpenAIEmbedder,
-    local_embedder,
-)
+from experiential_lab.retrieval.embedders import Embedder, HashedEmbedder, local_embedder
 from experiential_lab.retrieval.fusion import DEPTH
 from experiential_lab.retrieval.index import Index, IndexManifest, build, load, save
+from experiential_lab.retrieval.provider import KeptEmbedder, OpenAIEmbedder
 from experiential_lab.retrieval.ranking import Fusion
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.refusal import Certificate, certify

@@ -34,6 +34,7 @@ from experiential_lab.records import (
 from experiential_lab.retrieval.ranking import RankerConfig
 from experiential_lab.retrieval.views import (
     Act,
+    Entry,
     Row,
     Snapshot,
     Visibility,
@@ -69,6 +70,16 @@ class Query(Record, kw_only=True):
     @property
     def act(self) -> Act:
         return act_of(self.action, tool=self.tool, arguments=self.arguments)
+
+
+def query_of_entry(entry: Entry) -> Query:
+    """The query that an entry would have been: its key alone, never its observation."""
+    key, tool = dict(entry.key), entry.tool or None
+    action = key["action"]
+    asked = Query(task=key["task"], recent=key["recent"])
+    if tool is None:
+        return msgspec.structs.replace(asked, action=action)
+    return msgspec.structs.replace(asked, tool=tool, arguments=action.removeprefix(f"{tool} "))
 
 
 class Hit(Record, kw_only=True):

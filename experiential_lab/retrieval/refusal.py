@@ -29,7 +29,7 @@ from experiential_lab.metrics import ONE, exact_match
 from experiential_lab.records import NoEvidence, Record, StaleError, Unverifiable, digest, digest_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index
-from experiential_lab.retrieval.receipts import Query
+from experiential_lab.retrieval.receipts import query_of_entry
 from experiential_lab.retrieval.support import Label, Precedents, Rule
 from experiential_lab.retrieval.views import Act, Entry, Exclusion, View
 from experiential_lab.statistics import LabelTest, certify_in_order
@@ -148,7 +148,7 @@ def _counted(index: Index, fit: View, precedents: Precedents, families: Sequence
         chosen[rule, label].setdefault(family, entry)
     counts = {}
     for cell, entries in chosen.items():
-        found = [(view.nearest(query_of(entry), k=1), entry.value) for entry in entries.values()]
+        found = [(view.nearest(query_of_entry(entry), k=1), entry.value) for entry in entries.values()]
         counts[cell] = (len(found), sum(_is_wrong(hits, observed) for hits, observed in found))
     return counts
 
@@ -162,15 +162,6 @@ def _by_digest(fit: View, families: Sequence[str]) -> list[tuple[str, Entry]]:
 
 def _act(entry: Entry) -> Act:
     return Act(dict(entry.key)["action"], entry.tool, entry.structure, entry.shape)
-
-
-def query_of(entry: Entry) -> Query:
-    """The query that an entry would have been; never its observation."""
-    key = dict(entry.key)
-    action, tool = key["action"], entry.tool
-    if not tool:
-        return Query(action=action, task=key["task"], recent=key["recent"])
-    return Query(tool=tool, arguments=action.removeprefix(f"{tool} "), task=key["task"], recent=key["recent"])
 
 
 def _is_wrong(hits: Hits | Unverifiable, observed: str) -> bool:

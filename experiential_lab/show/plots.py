@@ -22,7 +22,7 @@ import polars as pl
 from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.trace import PAIRINGS
 from experiential_lab.records import Unverifiable
-from experiential_lab.retrieval.explain import RELATIONS
+from experiential_lab.retrieval.explain import RELATIONS, Run, relation_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.receipts import Hit
 from experiential_lab.retrieval.views import Entry
@@ -400,28 +400,21 @@ def nearest_frame(step: Mapping[str, Any], found: Mapping[str, Hits | Unverifiab
         if isinstance(hits, Unverifiable):
             rows.append({"boundary": boundary, "eligible": 0, "reason": hits.reason})
             continue
-        same_call = hits.receipt.query.act.structure
+        asked = hits.receipt.query.act.structure
         for hit, entry in zip(hits, hits.entries, strict=True):
             rows.append(
-                _nearest_row(step, hit, entry)
+                _nearest_row(step, hit, entry, same_call=entry.structure == asked)
                 | {"boundary": boundary, "eligible": hits.receipt.visibility.visible_count}
             )
-            if rows[-1]["relation"] == RELATIONS[-1] and entry.structure == same_call:
-                rows[-1]["relation"] = "identical call"
     return pl.DataFrame([tuple(row.get(name) for name in NEAREST) for row in rows], schema=NEAREST, orient="row")
 
 
-def _nearest_row(step: Mapping[str, Any], hit: Hit, entry: Entry) -> dict[str, Any]:
-    kin = (
-        hit.row.entry_id == step["id"],
-        hit.row.trace_id == step["trace"],
-        step["lineage"] in hit.row.lineages,
-        bool(hit.row.family) and hit.row.family == step["family"],
-    )
+def _nearest_row(step: Mapping[str, Any], hit: Hit, entry: Entry, *, same_call: bool) -> dict[str, Any]:
+    own = Run(step["id"], step["trace"], (step["lineage"],), step["family"])
     return {
         "rank": hit.rank,
         "score": hit.score,
-        "relation": RELATIONS[kin.index(True)] if any(kin) else RELATIONS[-1],
+        "relation": relation_of(hit.row, own, same_call=same_call),
         "same_observation": entry.value == step["observation"],
         "action": dict(entry.key)["action"],
         "observation": entry.value,

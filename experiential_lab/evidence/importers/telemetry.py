@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from experiential_lab.evidence.importers.dialects import Block, Message, Role, json_in
-from experiential_lab.evidence.importers.usage import Usage, pooled, total_of
+from experiential_lab.evidence.importers.usage import Usage, pooled, total_nusd
 from experiential_lab.evidence.trace import Event
 
 LEAST = 2  # blocks at the end of a history that must be the same, where its start is not
@@ -110,7 +110,7 @@ def usage_of(runs: Sequence[Run]) -> Usage | None:
 
 def cost_of(runs: Sequence[Run]) -> int | None:
     """Nano-dollars of the leaf calls; None when one of them states none."""
-    return total_of(run.cost_nusd for run in leaves(runs))
+    return total_nusd(run.cost_nusd for run in leaves(runs))
 
 
 def usage_repeated_in(runs: Sequence[Run]) -> int:

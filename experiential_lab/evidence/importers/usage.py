@@ -80,10 +80,10 @@ def in_nano_dollars(value: object) -> int | None:
 
 def nano_dollars(prices: Iterable[object]) -> int | None:
     """The sum of some prices in dollars as nano-dollars; None when one is unknown, or there is none."""
-    return total_of(map(in_nano_dollars, prices))
+    return total_nusd(map(in_nano_dollars, prices))
 
 
-def total_of(costs: Iterable[int | None]) -> int | None:
+def total_nusd(costs: Iterable[int | None]) -> int | None:
     """The sum of some nano-dollars; None when one is unknown, or there is none."""
     known = list(costs)
     return sum(cost for cost in known if cost is not None) if known and None not in known else None
