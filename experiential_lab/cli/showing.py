@@ -14,7 +14,8 @@ from experiential_lab.bench.goals import measured
 from experiential_lab.claims.fidelity import Asked, microscope
 from experiential_lab.cli.app import app
 from experiential_lab.cli.screen import HERE, AsJson, Workspace, one_of, out, progress_bar, put_json, say, write_file
-from experiential_lab.evaluation.oracle import make_desk_tools
+from experiential_lab.evaluation.candidates import count_reached
+from experiential_lab.evaluation.corpora import make_desk_text, make_desk_tools, make_labels, make_study_tools
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import NoEvidence, UnsupportedError, UsageError, digest_of
 from experiential_lab.show.microscope import page_html
@@ -28,19 +29,31 @@ app.add_typer(oracle, name="oracle")
 
 @oracle.command("make")
 def oracle_make(
-    corpus: Annotated[str, typer.Argument(help="desk-tools.")],
+    corpus: Annotated[str, typer.Argument(help="desk-tools (small), study-tools or desk-text.")],
     to: Annotated[Path, typer.Option("--out", help="The file to write.")],
-    families: Annotated[int, typer.Option(help="How many families of tasks.")] = 24,
+    families: Annotated[
+        int | None, typer.Option(help="How many families of tasks.", show_default="24, of a study corpus 240")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides everything that chance decides.")] = 7,
+    labels: Annotated[
+        Path | None, typer.Option(help="Also write what is planted in the study corpora of these families and seed.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus by running candidates in an executable desk."""
-    if corpus != "desk-tools":
-        raise UnsupportedError(f"no corpus {corpus!r}: this version makes desk-tools")
+    makers = {"desk-tools": make_desk_tools, "study-tools": make_study_tools, "desk-text": make_desk_text}
+    if corpus not in makers:
+        raise UnsupportedError(f"no corpus {corpus!r}: this version makes {', '.join(makers)}")
+    if labels and corpus == "desk-tools":
+        raise UsageError("nothing is planted in desk-tools; --labels goes with study-tools and desk-text")
+    families = (24 if corpus == "desk-tools" else 240) if families is None else families
     try:
-        data = make_desk_tools(families, seed)
+        data = makers[corpus](families, seed)
+        planted = make_labels(families, seed) if labels else b""
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if labels:
+        write_file(labels, planted)
     write_file(to, data)
     episodes = data.count(b"\n")
     if as_json:
@@ -49,6 +62,21 @@ def oracle_make(
         )
     else:
         say(f"{episodes} episodes of {families} families written to {to}: {len(data):,} bytes, {digest_of(data)}")
+
+
+@oracle.command("candidates")
+def oracle_candidates(
+    tasks: Annotated[int, typer.Option(help="How many tasks each candidate serves.", min=1)] = 2000,
+    seed: Annotated[int, typer.Option(help="Decides everything that chance decides.")] = 11,
+    text: Annotated[bool, typer.Option("--text", help="By sentences to a clerk instead of tools.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count how often each graded candidate reaches the goal, as the database tells."""
+    reached = count_reached(tasks, seed, text=text)
+    if as_json:
+        put_json({"tasks": tasks, "seed": seed, "text": text, "reached": reached})
+    for name, times in () if as_json else reached.items():
+        say(f"{name:8} {times:5} of {tasks}: {times / tasks:.3f}")
 
 
 @app.command()
