@@ -114,7 +114,7 @@ class Lab:
 
     def choose_ranker(self, *, embedder: Embedder | None = None) -> Recipe:
         """The way to rank that wins on fit families alone; `build_index` takes it, and `choice` says why. Needs a split."""
-        return chosen_recipe(self.index(), embedder=embedder)
+        return chosen_recipe(self.index(), self.store, embedder=embedder)
 
     def certificate(self, *, alpha: str = "0.1", delta: str = "0.1", text_only: bool = False) -> Certificate:
         """Which support labels may be answered from the fit entries; `text_only` as a text session sees them.
@@ -132,7 +132,7 @@ class Lab:
         return self._loaded(current_index(self.store, self.corpus, current_split(self.store)), embedder)
 
     def _loaded(self, digest: str, embedder: Embedder | None) -> Index:
-        if self._index is None or self._index[0] != digest:
+        if self._index is None or self._index[0] != digest or embedder is not None:  # another space is refused
             self._index = (digest, load(self.store, digest, embedder=embedder))
         return self._index[1]
 
@@ -176,8 +176,13 @@ class Lab:
         """
         if refuse_below == "certified" and base != "fit":
             raise UsageError(f"a certificate is of the fit entries, the session asks {base!r}; use base='fit'")
-        below = self.certificate(text_only=True) if refuse_below == "certified" else refuse_below
-        view = self.index().view(base, exclude=[*text_exclusions(), *exclude])
+        index = self.index()  # once: what is certified is what is searched
+        below = (
+            certificate_of(self.store, index, exclude=text_exclusions())
+            if refuse_below == "certified"
+            else refuse_below
+        )
+        view = index.view(base, exclude=[*text_exclusions(), *exclude])
         session = self.sessions.open(
             task, context=context, view=view, world_model=world_model or CopyNearest(), k=k, refuse_below=below
         )

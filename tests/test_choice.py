@@ -14,7 +14,7 @@ from retrieval_cases import desk, entry
 from experiential_lab.bench import quality
 from experiential_lab.metrics import token_f1
 from experiential_lab.records import NoEvidence, StaleError, UsageError, canonical_bytes, digest, digest_of
-from experiential_lab.retrieval import fusion
+from experiential_lab.retrieval import fusion, grounding
 from experiential_lab.retrieval.choice import (
     BASE,
     CANDIDATES,
@@ -206,6 +206,37 @@ def test_two_candidates_of_one_name_and_depths_of_nothing_are_refused():
         choose_ranker(index, [Candidate(name="default")])
     with pytest.raises(UsageError, match="broad: depth is 0 and k is 5"):
         choose_ranker(index, [Candidate(name="broad", fusion="fused", depth=0)])
+    with pytest.raises(UsageError, match="bare has no channel"):
+        choose_ranker(index, [Candidate(name="bare", fusion="dense", channels=())])
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda each: each.name)
+def test_an_index_that_takes_a_candidate_has_the_configuration_that_the_choice_names(candidate, monkeypatch):
+    index, _ = bundled_desk()
+    made = choose_ranker(index, [candidate])
+    won = msgspec.structs.replace(made, winner=candidate.name, config=digest(config_of(candidate, HashedEmbedder())))
+    monkeypatch.setattr(grounding, "choose_ranker", lambda index, **options: won)
+    recipe = grounding.chosen_recipe(index, None)
+    built = build(
+        View(index.snapshot),
+        channels=recipe.channels,
+        embedder=recipe.embedder,
+        fusion=recipe.fusion,
+        depth=recipe.depth,
+    )
+    assert digest(built.config) == won.config
+
+
+def test_fused_rows_are_in_the_order_of_the_scores_that_are_written():
+    """1/1009 + 1/1011 is above 1/988 + 1/1033 by less than is written: the entry id decides, as a receipt says."""
+    ways = [[f"{way}{number}" for number in range(1, 1000)] for way in "ab"]
+    for way, ranks in zip(ways, ((949, 928), (951, 973)), strict=True):
+        way[ranks[0] - 1], way[ranks[1] - 1] = "above", "below"
+    names = ["below", "above", *sorted({*ways[0], *ways[1]} - {"above", "below"})]
+    rows = [[names.index(name) for name in way] for way in ways]
+    hits = fused(rows, np.arange(len(names)))
+    assert [hit.row for hit in hits if hit.row < 2] == [0, 1]
+    assert [(-hit.score, hit.row) for hit in hits] == sorted((-hit.score, hit.row) for hit in hits)
 
 
 def test_nothing_is_chosen_without_a_split():

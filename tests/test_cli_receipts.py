@@ -9,7 +9,10 @@ from cli_cases import Xlab
 
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import canonical_bytes
+from experiential_lab.retrieval.embedders import HashedEmbedder
+from experiential_lab.retrieval.grounding import Recipe
 from experiential_lab.retrieval.receipts import Consumer, Query, seal
+from experiential_lab.retrieval.replays import replay_stored
 
 DRAFT = Path(__file__).parent / "data" / "receipts" / "v1.json"
 
@@ -178,3 +181,22 @@ def test_a_tampered_draft_a_newer_one_and_a_missing_file_are_refused_by_their_co
     assert xlab("receipts", "migrate", "newer.json").code == 4
     assert xlab("receipts", "migrate", "nofile.json").code == 2
     assert len(xlab("receipts", "list", "--json").json) == 2
+
+
+def test_a_receipt_is_replayed_by_the_index_of_its_own_ranker_also_when_a_newer_one_ranks_the_same_rows(xlab, desk):
+    xlab("index", "--embedder", "hashed", "--ranker", "fused")
+    assert xlab("receipts", "replay", desk.receipt, "--json").json["verdict"] == "replayed"
+    assert "replay   ✓" in xlab("receipts", "show", desk.receipt).out
+
+
+def test_a_replay_that_needs_the_embedder_of_a_provider_is_unverifiable_and_holds_when_it_is_given(xlab, desk):
+    embedder = HashedEmbedder(16)
+    embedder.snapshot = msgspec.structs.replace(embedder.snapshot, provider="elsewhere")
+    index = desk.lab.build_index(Recipe(embedder, "dense"))
+    hits = index.view("fit").nearest(Query(action="Which order is it?"))
+    named = desk.lab.keep(hits)
+    done = xlab("receipts", "replay", named, "--json")
+    assert (done.code, done.json) == (3, {"verdict": "unverifiable", "reason": "no_embedder"})
+    assert "needs an embedder that is not here" in done.err
+    assert "replay   ? unverifiable: no_embedder" in xlab("receipts", "show", named).out
+    assert replay_stored(hits.receipt, desk.lab.store, embedder=embedder).receipt == named

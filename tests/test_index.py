@@ -17,6 +17,7 @@ from retrieval_cases import airline, desk, entry, exclusions, queries, snapshots
 
 from experiential_lab.records import IntegrityError, NoEvidence, StaleError, Unverifiable, UsageError, digest_of
 from experiential_lab.retrieval import index as index_module
+from experiential_lab.retrieval.embedders import HashedEmbedder
 from experiential_lab.retrieval.index import build, load, replay, save, search
 from experiential_lab.retrieval.ranking import RankerConfig
 from experiential_lab.retrieval.receipts import Consumer, Query, query_of_entry, verify, verify_durable
@@ -323,3 +324,56 @@ def test_a_receipt_of_the_fit_view_is_replayed_when_every_entry_is_fit():
     for base in ("fit", "all"):
         hits = index.view(base).nearest(Query(action="where is it"), 3)
         assert replay(hits.receipt, index).receipt == hits.receipt.receipt_digest
+
+
+def forged(tmp_path, change):
+    """A stored index whose manifest says what `change` makes of (manifest, that of another index)."""
+    entries, facts = desk()
+    store = Store.open(tmp_path / "lab", create=True)
+    embedder, manifests = HashedEmbedder(16), []
+    for snapshot in (snapshot_of(entries, facts), snapshot_of(entries[3:60], facts)):
+        saved_as = save(build(View(snapshot), embedder=embedder, fusion="fused"), store, {})
+        manifests.append(store.load(saved_as, "index", index_module.IndexManifest))
+    return store, store.keep("index", msgspec.structs.replace(manifests[0], **change(*manifests)))
+
+
+def without(name):
+    return lambda ours, other: {"parts": tuple(part for part in ours.parts if part.name != name)}
+
+
+def exchanged(name):
+    def change(ours, other):
+        theirs = {part.name: part for part in other.parts}
+        return {"parts": tuple(theirs[name] if part.name == name else part for part in ours.parts)}
+
+    return change
+
+
+FORGED = {f"without {name}": without(name) for name in ("inventory", "entries", "0.rows", "vectors")}
+FORGED |= {f"another {name}": exchanged(name) for name in ("0.start", "0.rows", "1.tf", "2.length", "vectors")}
+FORGED |= {
+    "the vectors as entries": lambda ours, other: {
+        "parts": tuple(
+            msgspec.structs.replace(ours.parts[-1], name="entries") if part.name == "entries" else part
+            for part in ours.parts
+        )
+    },
+    "no embedder": lambda ours, other: {"embedder": None},
+    "a ranker of no vectors": lambda ours, other: {"config": msgspec.structs.replace(ours.config, embedder=None)},
+    "fewer channels": lambda ours, other: {
+        "config": msgspec.structs.replace(ours.config, channels=ours.config.channels[:2])
+    },
+    "fewer fit entries": lambda ours, other: {"fit": 3},
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_a_manifest_that_names_parts_which_do_not_fit_is_refused_by_name(tmp_path, change):
+    store, forged_as = forged(tmp_path, change)
+    with pytest.raises(IntegrityError):
+        load(store, forged_as)
+
+
+def test_a_k_that_no_record_holds_is_refused():
+    with pytest.raises(UsageError, match="which no receipt can hold"):
+        desk_index().view().nearest(Query(action="where is it"), 2**53)

@@ -3,22 +3,27 @@
 from pathlib import Path
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given, settings
 from retrieval_cases import desk, exclusions, queries, snapshots
 
 from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import FREE, Cost, IntegrityError, Unverifiable, UsageError
+from experiential_lab.retrieval.choice import choose_ranker
 from experiential_lab.retrieval.embedders import (
     Embedded,
     EmbedderSnapshot,
     HashedEmbedder,
+    HeldEmbedder,
     parameters_digest,
     quantisation_of,
 )
+from experiential_lab.retrieval.grounding import Recipe
 from experiential_lab.retrieval.index import IndexManifest, build, load, replay, save
 from experiential_lab.retrieval.provider import OpenAIEmbedder
-from experiential_lab.retrieval.receipts import Query, query_of_entry
+from experiential_lab.retrieval.receipts import Query, join, query_of_entry, seal, verify
+from experiential_lab.retrieval.refusal import certify
 from experiential_lab.retrieval.views import View, snapshot_of
 from experiential_lab.store import Store
 from experiential_lab.testing import LoopbackServer
@@ -154,3 +159,64 @@ def test_verify_makes_each_row_of_the_last_index_again(tmp_path: Path):
 
 def manifest_of(lab: Lab) -> IndexManifest:
     return lab.store.load(str(lab.store.latest("index_built").fields["artifact"]), "index", IndexManifest)
+
+
+def test_a_receipt_with_scores_below_0_holds_for_vectors_alone_can_be_kept_and_holds_for_no_other_ranker(
+    tmp_path: Path,
+):
+    index = build(View(snapshot_of(*desk())), embedder=HashedEmbedder(), fusion="dense")
+    store = Store.open(tmp_path / "lab", create=True)
+    hits = load(store, save(index, store, {})).view().nearest(Query(action="qzx!"), 200)
+    assert hits[-1].score < 0
+    assert hits.keep() == verify(hits.receipt).receipt == replay(hits.receipt, index).receipt
+    assert join(hits.receipt, index.snapshot).results == len(hits)
+    channels = msgspec.structs.replace(hits.receipt.retriever, fusion="sparse", embedder=None)
+    with pytest.raises(IntegrityError, match=r"has score -\d+ at place"):
+        verify(seal(msgspec.structs.replace(hits.receipt, retriever=channels)))
+
+
+class Counted:
+    """The hashed embedder, with every text that it was asked for."""
+
+    snapshot = EMBEDDER.snapshot
+
+    def __init__(self):
+        self.texts = []
+
+    def embed(self, texts):
+        self.texts += texts
+        return EMBEDDER.embed(texts)
+
+    def embed_billed(self, texts):
+        return Embedded(self.embed(texts), Cost())
+
+
+def test_a_certificate_and_a_choice_pay_for_no_text_twice():
+    embedder = Counted()
+    index = build(View(snapshot_of(*desk())), embedder=embedder, fusion="dense")
+    embedder.texts.clear()
+    local = build(View(index.snapshot), embedder=EMBEDDER, fusion="dense")
+    assert (certify(index), embedder.texts) == (certify(local), [])
+    assert choose_ranker(index, embedder=embedder) == choose_ranker(index, embedder=EMBEDDER)
+    assert len(embedder.texts) == len({dict(each.key)["action"] for each in index.snapshot.fit.entries})
+
+
+def test_a_vector_that_is_not_held_is_asked_for_in_words():
+    held = HeldEmbedder(EMBEDDER.snapshot, ["a"], EMBEDDER.embed(["a"]))
+    assert (held.embed(["a", "a"]) == EMBEDDER.embed(["a", "a"])).all()
+    with pytest.raises(UsageError, match="no vector is held for text 1"):
+        held.embed_billed(["a", "b"])
+
+
+def test_a_workspace_refuses_another_embedder_also_when_its_index_was_loaded_before(tmp_path: Path):
+    lab = Lab(tmp_path / "lab")
+    lab.import_traces(bundled("desk_tools.jsonl"))
+    lab.build_index(Recipe(HashedEmbedder(64), "dense"))
+    with pytest.raises(IntegrityError, match="dimension 64 and 32"):
+        lab.current_index(embedder=HashedEmbedder(32))
+
+
+def test_law_9_the_part_of_a_field_that_does_not_rank_is_absent_and_not_zero():
+    index = build(View(snapshot_of(*desk())), embedder=EMBEDDER, fusion="dense")
+    frame = index.view().nearest(Query(action="where is it")).frame()
+    assert frame.select("part_action", "part_task", "part_recent").null_count().row(0) == (5, 5, 5)

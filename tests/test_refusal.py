@@ -9,7 +9,9 @@ import msgspec
 import pytest
 from retrieval_cases import desk, entry
 
+from experiential_lab.lab import Lab, bundled
 from experiential_lab.records import NoEvidence, StaleError, UsageError, canonical_bytes, digest_of
+from experiential_lab.retrieval.grounding import Recipe
 from experiential_lab.retrieval.index import Index, build
 from experiential_lab.retrieval.receipts import Query, query_of_entry
 from experiential_lab.retrieval.refusal import (
@@ -22,6 +24,8 @@ from experiential_lab.retrieval.refusal import (
 from experiential_lab.retrieval.sparse import DEFAULT
 from experiential_lab.retrieval.views import Exclusion, Facts, View, snapshot_of
 from experiential_lab.statistics import certify_in_order
+from experiential_lab.world.models import CopyNearest
+from experiential_lab.world.session import SessionError, Sessions, text_exclusions
 
 CORPORA = 1_000 if os.environ.get("EXPERIENTIAL_LAB_DEEP") else 200
 
@@ -233,3 +237,31 @@ def test_neighbours_that_copy_from_each_other_would_be_accepted_too_often():
         [test] = certify_in_order([("A", 88, wrong)], alpha="0.1", delta="0.1")
         passed += test.accepted
     assert passed / 2_000 > 0.1 + 2 * sqrt(0.1 * 0.9 / 2_000)
+
+
+def test_a_session_refuses_a_certificate_of_another_ranker_before_anything_is_asked():
+    other = build(View(sure().snapshot), channels=DEFAULT[:1]).view("fit")
+    sessions = Sessions(clock=lambda: 0)
+    with pytest.raises(StaleError, match=r"of ranker sha256.* the hits of sha256"):
+        sessions.open("a task", view=other, world_model=CopyNearest(), refuse_below=certify(sure()))
+    assert sessions.counts()["active"] == 0
+
+
+def test_what_a_session_certifies_is_what_it_searches_though_the_index_changes_meanwhile(tmp_path, monkeypatch):
+    lab = Lab(tmp_path / "lab")
+    lab.import_traces(bundled("desk_tools.jsonl"))
+    lab.split()
+    indexes = [lab.index(), lab.build_index(Recipe(channels=DEFAULT[:1]))]
+    monkeypatch.setattr(Lab, "index", lambda self: indexes.pop(0))
+    asked = lab.session("an order is late", refuse_below="certified")
+    with asked as session, pytest.raises(SessionError, match="no supporting precedent"):
+        session.step("Which order is it?")
+
+
+def test_a_text_session_may_answer_what_the_certificate_of_all_fit_entries_refuses():
+    """A call that reads like the message is hit 1, and answered otherwise; a text session does not see it."""
+    rows = [(f"f{n:02d}", call(n % 3), f"result {n}") for n in range(60)]
+    index = index_of(rows + [(f"f{n:02d}", " ".join(call(n % 3)), f"answer {n % 3}") for n in range(60)])
+    query, text = Query(action=" ".join(call(1))), text_exclusions()
+    assert refused(index.view("fit").nearest(query), certify(index)).startswith("no supporting precedent")
+    assert refused(index.view("fit", exclude=text).nearest(query), certify(index, exclude=text)) is None

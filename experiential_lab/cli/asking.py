@@ -185,7 +185,7 @@ def nearest(
     elif isinstance(hits, Hits):
         _print_hits(seen, hits)
         if refusal:
-            say(f"refused: {refusal}; a session that asks for certified support sends nothing here")
+            say(f"refused: {refusal}; a text session sees less, and has a certificate of its own")
         say(ledger.sentence)
         if why:
             _print_explained(why, ledger)

@@ -47,6 +47,7 @@ WHY = {
     "missing": "what it refers to is not stored here; name the workspace that it was made in, with --workspace",
     "load_failed": "the stored inventory cannot be read; check the disk, then run xlab verify",
     "foreign_ranker": "it was migrated from a ranker that is not here; it can be joined",
+    "no_embedder": "its index needs an embedder that is not here: give it to replay_stored(receipt, store, embedder=...)",
     "retrieval not kept": "the retrieval that it names is not kept here",
 }
 

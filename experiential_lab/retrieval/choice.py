@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from experiential_lab.metrics import exact_match, token_f1
 from experiential_lab.records import NoEvidence, Record, UsageError, digest, digest_of
 from experiential_lab.retrieval.dense import Vectors
-from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot, HashedEmbedder
+from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot, HashedEmbedder, HeldEmbedder
 from experiential_lab.retrieval.fusion import DEPTH
 from experiential_lab.retrieval.index import Index
 from experiential_lab.retrieval.ranking import Dense, Fusion, RankerConfig, config_for, ranking
@@ -52,7 +52,7 @@ class Candidate(Record, kw_only=True):
     fusion: Fusion = "sparse"
     """`dense` embeds the action alone; `fused` joins both by reciprocal ranks."""
     channels: tuple[Channel, ...] = DEFAULT
-    """Of the sparse part."""
+    """Of the sparse part; an index has it, also where `dense` ranks."""
     depth: int = DEPTH
     """How many rows of each part are fused."""
     k: int = 5
@@ -105,7 +105,7 @@ CANDIDATES = (
     Candidate(name="words of the action", channels=_channels(("action", "word", 32, 0), _TASK, _RECENT)),
     Candidate(name="windows and words", channels=_channels(_ACTION, ("action", "word", 32, 0), _TASK, _RECENT)),
     Candidate(name="k 10", k=10),
-    Candidate(name="dense alone", fusion="dense", channels=()),
+    Candidate(name="dense alone", fusion="dense"),
     Candidate(name="fused", fusion="fused"),
     Candidate(name="fused, depth 10", fusion="fused", depth=10),
 )
@@ -118,10 +118,12 @@ def choose_ranker(
 
     Raises:
         NoEvidence: nothing was split, or a fit row has no family.
-        UsageError: two candidates have one name, or a depth or k is below 1.
+        UsageError: two candidates have one name, a depth or k is below 1, or one has no channel.
     """
     others, view, embedder = tuple(candidates), View(index.snapshot, "fit"), embedder or HashedEmbedder()
     _check((BASE, *others))
+    if any(each.fusion != "sparse" for each in others):
+        embedder = _held(view.snapshot, embedder)
     base, level = scored(view, way_of(view.snapshot, BASE), BASE.k), _level(len(others))
     compared = [_compared(BASE, base)]
     for candidate in others:
@@ -138,6 +140,12 @@ def choose_ranker(
     )
 
 
+def _held(snapshot: Snapshot, embedder: Embedder) -> HeldEmbedder:
+    """Each action once for all candidates: a provider is paid for each, and every row that asks is one of these rows."""
+    texts = list(dict.fromkeys(dict(entry.key).get("action", "") for entry in snapshot.entries))
+    return HeldEmbedder(embedder.snapshot, texts, embedder.embed(texts))
+
+
 def _check(candidates: Sequence[Candidate]) -> None:
     names = [each.name for each in candidates]
     if len(set(names)) < len(names):
@@ -147,6 +155,8 @@ def _check(candidates: Sequence[Candidate]) -> None:
     for each in candidates:
         if min(each.depth, each.k) < 1:
             raise UsageError(f"{each.name}: depth is {each.depth} and k is {each.k}; both are at least 1")
+        if not each.channels:
+            raise UsageError(f"{each.name} has no channel: an index has one or more, also where vectors alone rank")
 
 
 def _level(candidates: int) -> str:

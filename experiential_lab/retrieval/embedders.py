@@ -253,6 +253,32 @@ def _powers(size: int) -> tuple[Array, Array]:
     return power, inverse
 
 
+class HeldEmbedder:
+    """Vectors that were made already, by their text: it asks nobody, and costs nothing."""
+
+    def __init__(self, snapshot: EmbedderSnapshot, texts: Sequence[str], vectors: Array) -> None:
+        """Hold `vectors`, (n, d) int8 of `snapshot`, one row a text."""
+        self.snapshot = snapshot
+        self._held = dict(zip(texts, vectors, strict=True))
+
+    def embed(self, texts: Sequence[str]) -> Array:
+        """(n, d) int8, one row a text.
+
+        Raises:
+            UsageError: a text has no vector here.
+        """
+        vectors = np.zeros((len(texts), self.snapshot.dimension), np.int8)
+        for number, text in enumerate(texts):
+            if text not in self._held:
+                raise UsageError(f"no vector is held for text {number}; ask the embedder that made the others")
+            vectors[number] = self._held[text]
+        return vectors
+
+    def embed_billed(self, texts: Sequence[str]) -> Embedded:
+        """The same; it costs nothing."""
+        return Embedded(self.embed(texts), FREE)
+
+
 def check_unicode(texts: Sequence[str]) -> None:
     """Return when every text can be written as UTF-8.
 

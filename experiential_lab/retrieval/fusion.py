@@ -1,6 +1,7 @@
 """Join rankings of the same rows by their ranks: reciprocal rank fusion (Cormack, Clarke, Buettcher 2009).
 
-- A row scores the sum of 1 / (60 + rank) over the rankings that name it, compared exactly and shown in whole 1e-12; equal sums are in order of entry id.
+- A row scores the sum of 1 / (60 + rank) over the rankings that name it, in whole 1e-12, rounded down from the exact sum;
+  equal scores are in order of entry id.
 - A ranking names a row only where the row shares something with the query.
 
 Not covered: whether a weak ranking helps a strong one. It often does not: `choice.py` compares them.
@@ -36,11 +37,11 @@ def fused(rankings: Sequence[Sequence[int]], order: Array, *, constant: int = CO
     for number, ranking in enumerate(rankings):
         for place, row in enumerate(ranking, 1):
             gave.setdefault(row, [Fraction(0)] * len(rankings))[number] = Fraction(1, constant + place)
-    best = sorted(gave, key=lambda row: (-sum(gave[row]), int(order[row])))  # exact: 1/122 + 1/122 is 1/61
-    return [_ranked(row, gave[row]) for row in best]
+    made = (_ranked(row, shares) for row, shares in gave.items())
+    return sorted(made, key=lambda hit: (-hit.score, int(order[hit.row])))  # by what is written, which a receipt checks
 
 
 def _ranked(row: int, shares: Sequence[Fraction]) -> Ranked:
-    """Rounded down, and so that the parts sum to the score."""
+    """Rounded down from the exact sum (1/122 + 1/122 is 1/61), and so that the parts sum to the score."""
     upto = [int(sum(shares[:number]) * _UNIT) for number in range(len(shares) + 1)]
     return Ranked(row, upto[-1], tuple(after - before for before, after in pairwise(upto)))

@@ -86,13 +86,17 @@ class Recipe(NamedTuple):
     """What chose it; the index pins it."""
 
 
-def chosen_recipe(index: Index, *, embedder: Embedder | None = None) -> Recipe:
+def chosen_recipe(index: Index, store: Store, *, embedder: Embedder | None = None) -> Recipe:
     """The way to rank that wins on the fit families of `index`, with the record of the choice. Raises as `choose_ranker`."""
     embedder = embedder or HashedEmbedder()
-    choice = choose_ranker(index, embedder=embedder)
+    choice = choose_ranker(index, embedder=_paid_once(embedder, store))
     won = next(each.candidate for each in choice.compared if each.candidate.name == choice.winner)
     space = embedder if won.fusion != "sparse" else None
-    return Recipe(space, won.fusion, won.channels or DEFAULT, won.depth, choice)
+    return Recipe(space, won.fusion, won.channels, won.depth, choice)
+
+
+def _paid_once(embedder: Embedder, store: Store) -> Embedder:
+    return KeptEmbedder(embedder, store) if isinstance(embedder, OpenAIEmbedder) else embedder
 
 
 def last_recipe(store: Store) -> Recipe:
@@ -125,9 +129,7 @@ def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Reci
         raise NoEvidence(f"none of {len(corpus.transitions)} transitions is recorded evidence; nothing can be indexed")
     inputs = _inputs(corpus, split)
     stored = {name: digest for name, digest in inputs.items() if digest != NO_TABLE} | _sources(corpus)
-    embedder = recipe.embedder
-    if isinstance(embedder, OpenAIEmbedder):
-        embedder = KeptEmbedder(embedder, store)
+    embedder = _paid_once(recipe.embedder, store) if recipe.embedder else None
     view = View(snapshot_of(*grounding))
     built = build(view, channels=recipe.channels, embedder=embedder, fusion=recipe.fusion, depth=recipe.depth)
     if recipe.choice:

@@ -117,7 +117,7 @@ class Hits(Sequence[Hit]):
         return self.receipt.receipt_digest
 
     def frame(self) -> pl.DataFrame:
-        """One row a hit, in order of rank."""
+        """One row a hit, in order of rank. The part of a field that does not rank is null: vectors have no fields."""
         rows = [_frame_row(hit, entry) for hit, entry in zip(self, self.entries, strict=True)]
         return pl.DataFrame(rows, schema=_FRAME, orient="row")
 
@@ -131,7 +131,7 @@ class Hits(Sequence[Hit]):
 
 def _frame_row(hit: Hit, entry: Entry) -> tuple[Any, ...]:
     parts, key = dict(hit.parts), dict(entry.key)
-    shares = (parts.get("action", 0), parts.get("task", 0), parts.get("recent", 0))
+    shares = (parts.get("action"), parts.get("task"), parts.get("recent"))
     lineage = ", ".join(hit.row.lineages)
     return (
         hit.rank,

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from experiential_lab.records import (
+    SAFE_INTEGER,
     IntegrityError,
     Record,
     StaleError,
@@ -31,7 +32,13 @@ from experiential_lab.records import (
     digest,
 )
 from experiential_lab.retrieval.dense import Vectors, npy_of, read_npy
-from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot, check_snapshot, local_embedder
+from experiential_lab.retrieval.embedders import (
+    Embedder,
+    EmbedderSnapshot,
+    HeldEmbedder,
+    check_snapshot,
+    local_embedder,
+)
 from experiential_lab.retrieval.fusion import DEPTH
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.ranking import Dense, Fusion, RankerConfig, Ranking, config_for, ranking
@@ -161,6 +168,23 @@ class Index:
         """The space of its vectors; None: it has none."""
         return self._whole.dense.embedder.snapshot if self._whole.dense else None
 
+    def of_its_own(self) -> "Index":
+        """The same index, to be asked about its own entries alone: their vectors are here, so no provider is paid again."""
+        dense = self._whole.dense
+        if dense is None or self.config.fusion == "sparse":
+            return self
+        texts = [dict(entry.key).get("action", "") for entry in self.snapshot.entries]
+        held = HeldEmbedder(dense.embedder.snapshot, texts, dense.vectors.matrix)
+        return Index(
+            self.snapshot,
+            self._whole.ranker,
+            dense=Dense(dense.vectors, held),
+            fusion=self.config.fusion,
+            depth=self.config.depth,
+            inputs=self.inputs,
+            store=self._store,
+        )
+
     def _ground(self, snapshot: Snapshot, ranker: Ranker, dense: Dense | None) -> _Ground:
         artifact = snapshot.artifact if self._store else None
         return _Ground(snapshot, ranker, Precedents(snapshot.entries), artifact, dense, self._store)
@@ -218,13 +242,15 @@ class IndexView:
         """The min(k, visible) best entries for `query`; Unverifiable when nothing is visible or nothing can be searched.
 
         Raises:
-            UsageError: k is below 1, or a text of the query is no Unicode.
+            UsageError: k is below 1 or above 2**53 - 1, or a text of the query is no Unicode.
             LimitError: the query is so long that a score could not be written exactly.
         """
         if not isinstance(query, Query):
             raise UsageError(f"ask with a Query, for example Query(action=...), got {type(query).__name__}")
         if k < 1:
             raise UsageError(f"k is {k}: ask for at least 1 precedent")
+        if k > SAFE_INTEGER:
+            raise UsageError(f"k is {k}, which no receipt can hold: ask for at most {SAFE_INTEGER} precedents")
         if not self.count:
             return Unverifiable(reason="empty view")
         query, act = _searched(query)
@@ -386,22 +412,26 @@ def load(store: Store, digest: str, *, embedder: Embedder | None = None) -> Inde
     """
     manifest = store.load(digest, "index", IndexManifest)
     _check_config(manifest.config)
+    _check_names(manifest)
     blobs = {part.name: _part(store, part) for part in manifest.parts}
-    entries = _ENTRIES.decode_lines(blobs["entries"])
     rows = read_rows(blobs["inventory"])
-    snapshot = snapshot_of(entries, {row.entry_id: facts_of(row) for row in rows})
+    try:
+        entries = _ENTRIES.decode_lines(blobs["entries"])
+        snapshot = snapshot_of(entries, {row.entry_id: facts_of(row) for row in rows})
+    except ValueError as error:
+        raise IntegrityError(f"the part entries cannot be read: {error}") from error
     _check(snapshot, manifest, blobs)
     snapshot.artifact, snapshot.fit.artifact = artifact_of(blobs["inventory"]), artifact_of(blobs["inventory_fit"])
-    postings = [
-        Postings(**{name: np.frombuffer(blobs[f"{number}.{name}"], dtype) for name, dtype in _DTYPES.items()})
-        for number in range(len(manifest.config.channels))
-    ]
+    postings = [_postings(blobs, number, len(rows)) for number in range(len(manifest.config.channels))]
     ranker = Ranker(manifest.config.channels, postings, order_of([entry.entry_id for entry in snapshot.entries]))
     dense = None
     if manifest.embedder:
         embedder = embedder or local_embedder(manifest.embedder)
         check_snapshot(manifest.embedder, embedder.snapshot)
-        dense = Dense(Vectors(read_npy(blobs["vectors"]), ranker.order), embedder)
+        matrix = read_npy(blobs["vectors"])
+        if matrix.shape[1] != manifest.embedder.dimension:
+            raise IntegrityError(f"the vectors have {matrix.shape[1]} components, not {manifest.embedder.dimension}")
+        dense = Dense(Vectors(matrix, ranker.order), embedder)
     return Index(
         snapshot,
         ranker,
@@ -423,6 +453,39 @@ def _part(store: Store, part: Part) -> bytes:
     return data
 
 
+def _check_names(manifest: IndexManifest) -> None:
+    channels = [f"{number}.{name}" for number in range(len(manifest.config.channels)) for name in _DTYPES]
+    needed = ["inventory", "inventory_fit", "entries", *channels, *(["vectors"] if manifest.embedder else [])]
+    held = [part.name for part in manifest.parts]
+    if sorted(held) != sorted(needed):
+        raise IntegrityError(f"the index has the parts {', '.join(held)}; its configuration needs {', '.join(needed)}")
+    ranks = manifest.embedder if manifest.config.fusion != "sparse" else None
+    if manifest.config.embedder != ranks or (ranks is None and manifest.config.fusion != "sparse"):
+        raise IntegrityError(
+            f"the ranker {manifest.config.fusion} has the embedder {manifest.config.embedder}, the index {manifest.embedder}"
+        )
+
+
+def _postings(blobs: Mapping[str, bytes], number: int, entries: int) -> Postings:
+    """The postings of one channel; only their form is checked: that they are of these texts, a digest alone says."""
+    try:
+        found = Postings(**{name: np.frombuffer(blobs[f"{number}.{name}"], dtype) for name, dtype in _DTYPES.items()})
+    except ValueError as error:
+        raise IntegrityError(f"a part of channel {number} cannot be read: {error}") from error
+    sizes = {name: len(part) for name, part in found._asdict().items()}
+    if not (
+        sizes["vocabulary"] == sizes["start"] > 0
+        and sizes["rows"] == sizes["tf"] == int(found.start[-1])
+        and sizes["length"] == entries
+        and 0 <= int(found.rows.min(initial=0)) <= int(found.rows.max(initial=0)) < max(1, entries)
+        and not found.start[0]
+        and (found.start[1:] > found.start[:-1]).all()
+        and (found.vocabulary[1:] > found.vocabulary[:-1]).all()
+    ):
+        raise IntegrityError(f"the parts of channel {number} do not fit each other and {entries} entries: {sizes}")
+    return found
+
+
 def _check_config(config: RankerConfig) -> None:
     ours = config_for(config.channels, config.fusion, config.embedder, depth=config.depth)
     if config != ours:
@@ -438,8 +501,13 @@ def _check(snapshot: Snapshot, manifest: IndexManifest, blobs: Mapping[str, byte
             raise IntegrityError(
                 f"the {name} made from the entries is {artifact_of(found).digest}, stored is {artifact_of(said).digest}"
             )
-    if (snapshot.digest, len(snapshot.rows)) != (manifest.snapshot, manifest.entries):
-        raise IntegrityError(f"the entries give snapshot {snapshot.digest}, the index says {manifest.snapshot}")
+    ours = (snapshot.digest, len(snapshot.rows), len(snapshot.fit.rows))
+    theirs = (manifest.snapshot, manifest.entries, manifest.fit)
+    if ours != theirs:
+        raise IntegrityError(
+            f"the entries give snapshot {ours[0]} of {ours[1]}, {ours[2]} fit; "
+            f"the index says {theirs[0]} of {theirs[1]}, {theirs[2]} fit"
+        )
 
 
 class Replayed(Record, kw_only=True):

@@ -295,8 +295,8 @@ def _check_results(receipt: RetrievalReceipt) -> None:
     _same("distinct entries", len({hit.row.entry_id for hit in results}), len(results))
     for hit in results:
         _same(f"score of rank {hit.rank}", hit.score, sum(part for _, part in hit.parts))
-        least = min((hit.score, *(part for _, part in hit.parts)))
-        if not 0 <= least <= hit.score <= SAFE_INTEGER or not 0 <= hit.position < seen.snapshot_count:
+        least, floor = min((hit.score, *(part for _, part in hit.parts))), _floor(receipt.retriever)
+        if not floor <= least <= hit.score <= SAFE_INTEGER or not 0 <= hit.position < seen.snapshot_count:
             raise IntegrityError(
                 f"rank {hit.rank} has score {hit.score} at place {hit.position} of {seen.snapshot_count}"
             )
@@ -305,6 +305,11 @@ def _check_results(receipt: RetrievalReceipt) -> None:
                 f"rank {hit.rank} has a snippet of {len(hit.snippet)}, invalidated {hit.row.invalidated}"
             )
         _check_digest(f"content of rank {hit.rank}", hit.row.content)
+
+
+def _floor(retriever: RankerConfig) -> int:
+    """No score is lower. Vectors alone score by dot products, which are negative where two vectors point apart."""
+    return -SAFE_INTEGER if retriever.fusion == "dense" else 0
 
 
 def _check_origin(receipt: RetrievalReceipt) -> None:

@@ -29,9 +29,10 @@ from experiential_lab.metrics import ONE, exact_match
 from experiential_lab.records import NoEvidence, Record, StaleError, Unverifiable, digest, digest_of
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import Index
+from experiential_lab.retrieval.ranking import RankerConfig
 from experiential_lab.retrieval.receipts import query_of_entry
 from experiential_lab.retrieval.support import Label, Precedents, Rule
-from experiential_lab.retrieval.views import Act, Entry, Exclusion, View
+from experiential_lab.retrieval.views import Act, Entry, Exclusion, View, Visibility
 from experiential_lab.statistics import LabelTest, certify_in_order
 
 Half = Literal[1, 2]
@@ -103,7 +104,7 @@ def certify(index: Index, *, alpha: str = "0.1", delta: str = "0.1", exclude: It
         NoEvidence: nothing was split, or a fit row has no family.
         UsageError: alpha or delta is no decimal between 0 and 1, or a level of exclusion is unknown.
     """
-    fit = View(index.snapshot, "fit", exclude)
+    index, fit = index.of_its_own(), View(index.snapshot, "fit", exclude)
     precedents = Precedents(fit.snapshot.entries)
     tests = []
     for half, families in zip(HALVES, halves(fit), strict=True):
@@ -175,7 +176,7 @@ def refused(hits: Hits, certificate: Certificate) -> str | None:
     Raises:
         StaleError: the certificate was made for other fit rows, another ranker, or fewer exclusions; both are named.
     """
-    _check(hits, certificate)
+    check_certificate(certificate, hits.receipt.visibility, hits.receipt.retriever)
     accepted = certificate.accepted(hits.rule)
     if hits.support in accepted:
         return None
@@ -183,11 +184,15 @@ def refused(hits: Hits, certificate: Certificate) -> str | None:
     return f"no supporting precedent ({why})"
 
 
-def _check(hits: Hits, certificate: Certificate) -> None:
-    seen = hits.receipt.visibility
+def check_certificate(certificate: Certificate, seen: Visibility, retriever: RankerConfig) -> None:
+    """Return when `certificate` can judge what this ranker finds in a view that sees this.
+
+    Raises:
+        StaleError: it was made for other fit rows, another ranker, or fewer exclusions; both are named.
+    """
     for name, ours, theirs in (
         ("fit snapshot", certificate.snapshot, seen.snapshot_digest),
-        ("ranker", certificate.retriever, digest(hits.receipt.retriever)),
+        ("ranker", certificate.retriever, digest(retriever)),
     ):
         if ours != theirs:
             raise StaleError(f"the certificate is of {name} {ours}, the hits of {theirs}: certify this view and ranker")

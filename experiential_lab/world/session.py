@@ -38,7 +38,7 @@ from experiential_lab.records import FREE, Cost, LabError, Record, Unverifiable,
 from experiential_lab.retrieval.hits import Hits
 from experiential_lab.retrieval.index import IndexView
 from experiential_lab.retrieval.receipts import DispositionReceipt, RetrievalReceipt, UseReceipt
-from experiential_lab.retrieval.refusal import Certificate, refused
+from experiential_lab.retrieval.refusal import Certificate, check_certificate, refused
 from experiential_lab.retrieval.support import Label
 from experiential_lab.retrieval.views import Exclusion
 from experiential_lab.world.models import Message, WorldModel
@@ -261,12 +261,15 @@ class Sessions:
 
         Raises:
             SessionError: `not_text`, `empty`, `task_bytes`, `context_bytes` or `session_limit`.
+            StaleError: the certificate in `refuse_below` is not of this view and ranker.
             UsageError: `k` or `refuse_below` cannot be used.
         """
         if k < 1:
             raise UsageError(f"k is {k}: ask for at least 1 precedent")
         if not isinstance(refuse_below, Certificate | None) and refuse_below not in REFUSE_BELOW:
             raise UsageError(f"refuse_below is {refuse_below!r}: use one of {', '.join(REFUSE_BELOW)}")
+        if isinstance(refuse_below, Certificate):
+            check_certificate(refuse_below, view.visibility, view.config)
         _fits("task_bytes", _size(_text(task, "task")), self.limits.task_bytes)
         if context is not None:
             _fits("context_bytes", _size(_text(context, "context")), self.limits.context_bytes)
