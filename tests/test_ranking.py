@@ -220,3 +220,15 @@ def test_law_9_the_part_of_a_field_that_does_not_rank_is_absent_and_not_zero():
     index = build(View(snapshot_of(*desk())), embedder=EMBEDDER, fusion="dense")
     frame = index.view().nearest(Query(action="where is it")).frame()
     assert frame.select("part_action", "part_task", "part_recent").null_count().row(0) == (5, 5, 5)
+
+
+def test_an_index_is_made_again_as_the_last_one_also_after_a_source_was_forgotten(tmp_path: Path):
+    lab = Lab(tmp_path / "lab")
+    second = tmp_path / "second.jsonl"
+    second.write_bytes(bundled("desk_tools.jsonl").read_bytes().replace(b"W-2", b"W-7"))
+    lab.import_traces(bundled("desk_tools.jsonl"), second)
+    lab.build_index(Recipe(HashedEmbedder(64), "dense"))
+    lab.forget(lab.corpus.sources[0].digest, why="asked for")
+    again = lab.index()
+    assert (again.config.fusion, again.embedder.dimension) == ("dense", 64)
+    assert lab.verify().ok

@@ -21,13 +21,21 @@ import msgspec
 from experiential_lab.evidence.corpus import Corpus
 from experiential_lab.evidence.split import Current
 from experiential_lab.evidence.trace import Transition
-from experiential_lab.records import IntegrityError, NoEvidence, StaleError, UsageError, canonical_bytes, short_id
+from experiential_lab.records import (
+    IntegrityError,
+    NoEvidence,
+    Record,
+    StaleError,
+    UsageError,
+    canonical_bytes,
+    short_id,
+)
 from experiential_lab.retrieval.choice import RankerChoice, choose_ranker
-from experiential_lab.retrieval.embedders import Embedder, HashedEmbedder, local_embedder
+from experiential_lab.retrieval.embedders import Embedder, EmbedderSnapshot, HashedEmbedder, local_embedder
 from experiential_lab.retrieval.fusion import DEPTH
-from experiential_lab.retrieval.index import Index, IndexManifest, build, load, save
+from experiential_lab.retrieval.index import Index, build, load, save
 from experiential_lab.retrieval.provider import KeptEmbedder, OpenAIEmbedder
-from experiential_lab.retrieval.ranking import Fusion
+from experiential_lab.retrieval.ranking import Fusion, RankerConfig
 from experiential_lab.retrieval.receipts import Query
 from experiential_lab.retrieval.refusal import Certificate, certify
 from experiential_lab.retrieval.sparse import DEFAULT, Channel
@@ -106,13 +114,19 @@ def last_recipe(store: Store) -> Recipe:
         UsageError: its vectors were made by a provider, whose embedder must be given.
     """
     row = store.latest("index_built")
-    if row is None or not store.has(str(row.fields["artifact"])):
+    if row is None or "recipe_digest" not in row.fields:
         return Recipe()
-    manifest = store.load(str(row.fields["artifact"]), "index", IndexManifest)
-    embedder = local_embedder(manifest.embedder) if manifest.embedder else None
-    config, choice = manifest.config, dict(manifest.inputs).get(CHOICE)
-    kept = store.load(choice, CHOICE, RankerChoice) if choice else None
-    return Recipe(embedder, config.fusion, config.channels, config.depth, kept)
+    told = msgspec.json.decode(store.get(str(row.fields["recipe_digest"])), type=_Recipe)
+    embedder = local_embedder(told.embedder) if told.embedder else None
+    return Recipe(embedder, told.config.fusion, told.config.channels, told.config.depth, told.choice)
+
+
+class _Recipe(Record, kw_only=True):
+    """A recipe as it is kept: it holds no text of a source, so that it outlives an index whose source is forgotten."""
+
+    config: RankerConfig
+    embedder: EmbedderSnapshot | None = None
+    choice: RankerChoice | None = None
 
 
 def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Recipe = Recipe()) -> str:  # noqa: B008
@@ -135,7 +149,13 @@ def make_index(store: Store, corpus: Corpus, split: Current | None, recipe: Reci
     if recipe.choice:
         stored[CHOICE] = store.keep(CHOICE, recipe.choice)
     digest = save(built, store, stored)
-    store.append("index_built", artifact=digest, snapshot=built.snapshot.digest, index=built.digest, **inputs)
+    told = _Recipe(config=built.config, embedder=built.embedder, choice=recipe.choice)
+    about = {
+        "snapshot": built.snapshot.digest,
+        "index": built.digest,
+        "recipe_digest": store.put(canonical_bytes(told)),
+    }
+    store.append("index_built", artifact=digest, **about, **inputs)
     return digest
 
 
