@@ -7,7 +7,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -321,10 +321,15 @@ def _trace(trace: Trace, corpus: Corpus) -> dict[str, Any]:
 
 
 def _receipt(receipt: Receipt, store: Store) -> dict[str, Any]:
-    """The receipt, and one line a check: ✓ held, ✗ did not, ? could not be looked at."""
+    """The receipt, with a line a check."""
     checks: dict[str, Callable[[], object]] = {"shape and digest": lambda: verify(receipt)}
     if isinstance(receipt, RetrievalReceipt):
         checks["join with the stored snapshot"] = lambda: verify_durable(receipt, store)
+    return {"kind": "receipt", "checks": lines_of(checks), **msgspec.to_builtins(receipt)}
+
+
+def lines_of(checks: Mapping[str, Callable[[], object]]) -> dict[str, str]:
+    """One line a check: ✓ held, ✗ did not, ? could not be looked at."""
     lines = {}
     for name, check in checks.items():
         try:
@@ -333,4 +338,4 @@ def _receipt(receipt: Receipt, store: Store) -> dict[str, Any]:
             lines[name] = f"✗ {error}"
         else:
             lines[name] = f"? unverifiable: {result.reason}" if isinstance(result, Unverifiable) else "✓"
-    return {"kind": "receipt", "checks": lines, **msgspec.to_builtins(receipt)}
+    return lines

@@ -42,7 +42,7 @@ class Walked(NamedTuple):
 
 
 class _Contrast(NamedTuple):
-    """One held-out step, asked about with nothing but itself left out, and with its lineage left out."""
+    """One held-out step, asked about with nothing but itself left out, and with its whole conversation left out."""
 
     step: Transition
     without: Hits
@@ -220,7 +220,10 @@ def _nearest_lines(contrast: _Contrast, finding: plots.Finding) -> list[str]:
         f"step {contrast.step.transition_id}: {_clip(said or '')}",
         f"what happened: {_clip(contrast.step.observation)}",
     ]
-    for words, hits in (("with only itself left out", contrast.without), ("with its lineage left out", contrast.at)):
+    for words, hits in (
+        ("with only itself left out", contrast.without),
+        ("with its whole conversation left out", contrast.at),
+    ):
         if isinstance(hits, Unverifiable):
             lines.append(f"hit 1 {words}: none ({hits.reason})")
         else:

@@ -1,6 +1,7 @@
 """Files, messages and events for the tests of evidence: read as an import reads them, made by hand, drawn by Hypothesis."""
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -238,3 +239,16 @@ claude_lines = st.fixed_dictionaries(
 damage = st.sampled_from(
     [b"", b"\n", b"{", b"\xff", b"\0", b"12", b'"x"', b"null", b'{"a":"\\ud800"}', b"[" * 500 + b"]" * 500, b"]", b","]
 )
+
+
+def mutated(rng: random.Random, value: Any, odd: list[Any]) -> Any:
+    """The value with one thing in it changed for an odd one, or dropped."""
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        key = rng.choice(list(value))
+        if rng.random() < 0.25:
+            return {name: each for name, each in value.items() if name != key}
+        return value | {key: mutated(rng, value[key], odd)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = rng.randrange(len(value))
+        return [*value[:at], mutated(rng, value[at], odd), *value[at + 1 :]]
+    return rng.choice(odd)

@@ -136,6 +136,15 @@ def test_a_secret_is_counted_and_placed_and_never_shown(lab: Lab, tmp_path: Path
     assert key not in str(report.secrets.to_dicts())
 
 
+def test_a_secret_at_the_cut_of_an_excerpt_is_masked_before_it_is_cut(lab: Lab, tmp_path: Path):
+    key = "AK" + "IA" + "ABCD1234" * 2
+    aside = json.dumps({"messages": [{"role": "x", "content": "y" * 95 + " " + key}, {"role": "user", "content": "z"}]})
+    report = lab.import_traces(written(tmp_path, chat(1) + aside + "\n" + "w" * 110 + " " + key + "\n"))
+    told = [*report.set_aside["excerpt"], *report.rejected["excerpt"]]
+    assert len(told) >= 2
+    assert not [each for each in told if key[:8] in each]
+
+
 def test_zip_members_are_read_and_their_spans_open(lab: Lab, tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as pack:
         pack.writestr("../one.jsonl", chat(1))

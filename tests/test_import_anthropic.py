@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_cases import DATA, Read, asks, check_spans, check_sums, lines, result, text, use
+from evidence_cases import DATA, Read, asks, check_spans, check_sums, lines, mutated, result, text, use
 
 from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
@@ -678,19 +678,6 @@ def test_no_stream_goes_on_in_another_file_of_a_zip():
 ODD: list[Any] = [None, "", 0, -1, True, 1.5, 2**70, [], {}, ["x"], "x", [text("t")], {"role": "user"}, use("x", "f")]
 
 
-def _mutated(rng: random.Random, value: Any) -> Any:
-    """The value with one thing in it changed, dropped or added."""
-    if isinstance(value, dict) and value and rng.random() < 0.95:
-        key = rng.choice(list(value))
-        if rng.random() < 0.2:
-            return {name: each for name, each in value.items() if name != key}
-        return value | {key: _mutated(rng, value[key])}
-    if isinstance(value, list) and value and rng.random() < 0.9:
-        at = rng.randrange(len(value))
-        return [*value[:at], _mutated(rng, value[at]), *value[at + 1 :]]
-    return rng.choice(ODD)
-
-
 @pytest.mark.parametrize("name", ["anthropic_messages.jsonl", "anthropic_stream.jsonl", "both"])
 def test_law_5_whatever_happens_to_a_file_every_record_is_accounted_for(name: str):
     rng, count = random.Random(name), 0
@@ -700,7 +687,7 @@ def test_law_5_whatever_happens_to_a_file_every_record_is_accounted_for(name: st
         rows = list(whole)
         for _ in range(rng.randrange(1, 8)):
             at = rng.randrange(len(rows))
-            rows[at] = _mutated(rng, rows[at])
+            rows[at] = mutated(rng, rows[at], ODD)
             rows.insert(rng.randrange(len(rows)), rng.choice(rows))
             if rng.random() < 0.3:
                 rng.shuffle(rows)

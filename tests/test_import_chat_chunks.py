@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_cases import DATA, Read, call, check_spans, check_sums, lines
+from evidence_cases import DATA, Read, call, check_spans, check_sums, lines, mutated
 
 from experiential_lab.evidence import importers, spans
 from experiential_lab.evidence.framing import frame
@@ -331,19 +331,6 @@ ODD: list[Any] = [
 ]
 
 
-def _mutated(rng: random.Random, value: Any) -> Any:
-    """The value with one thing in it changed, dropped or added."""
-    if isinstance(value, dict) and value and rng.random() < 0.9:
-        key = rng.choice(list(value))
-        if rng.random() < 0.25:
-            return {name: each for name, each in value.items() if name != key}
-        return value | {key: _mutated(rng, value[key])}
-    if isinstance(value, list) and value and rng.random() < 0.8:
-        at = rng.randrange(len(value))
-        return [*value[:at], _mutated(rng, value[at]), *value[at + 1 :]]
-    return rng.choice(ODD)
-
-
 @pytest.mark.parametrize("name", ["chat_chunks.jsonl", "chat_response.json"])
 def test_law_5_whatever_happens_to_a_file_every_record_is_accounted_for(name: str):
     rng, data, count = random.Random(name), (DATA / name).read_bytes(), 0
@@ -352,7 +339,7 @@ def test_law_5_whatever_happens_to_a_file_every_record_is_accounted_for(name: st
         rows = list(whole)
         for _ in range(rng.randrange(1, 6)):
             at = rng.randrange(len(rows))
-            rows[at] = _mutated(rng, rows[at])
+            rows[at] = mutated(rng, rows[at], ODD)
             rows.insert(rng.randrange(len(rows)), rng.choice(rows))
             if rng.random() < 0.3:
                 rng.shuffle(rows)

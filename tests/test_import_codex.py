@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_cases import DATA, Read, check_spans, check_sums, lines
+from evidence_cases import DATA, Read, check_spans, check_sums, lines, mutated
 
 from experiential_lab.evidence import importers
 from experiential_lab.evidence.framing import frame
@@ -619,26 +619,13 @@ ODD: list[Any] = [
 ]
 
 
-def _mutated(rng: random.Random, value: Any) -> Any:
-    """The value with one thing in it changed, dropped or added."""
-    if isinstance(value, dict) and value and rng.random() < 0.9:
-        key = rng.choice(list(value))
-        if rng.random() < 0.25:
-            return {name: each for name, each in value.items() if name != key}
-        return value | {key: _mutated(rng, value[key])}
-    if isinstance(value, list) and value and rng.random() < 0.7:
-        at = rng.randrange(len(value))
-        return [*value[:at], _mutated(rng, value[at]), *value[at + 1 :]]
-    return rng.choice(ODD)
-
-
 def _hurt(rng: random.Random, data: bytes) -> bytes:
     rows = [json.loads(row) for row in data.splitlines()]
     for _ in range(rng.randrange(1, 6)):
         at = rng.randrange(len(rows))
         match rng.randrange(5):
             case 0:
-                rows[at] = _mutated(rng, rows[at])
+                rows[at] = mutated(rng, rows[at], ODD)
             case 1:
                 rows.insert(rng.randrange(len(rows)), rows[at])
             case 2:
@@ -647,7 +634,9 @@ def _hurt(rng: random.Random, data: bytes) -> bytes:
                 del rows[at]
             case _:
                 rows[at] = (
-                    rows[at] | {"payload": _mutated(rng, rows[at].get("payload"))} if isinstance(rows[at], dict) else 7
+                    rows[at] | {"payload": mutated(rng, rows[at].get("payload"), ODD)}
+                    if isinstance(rows[at], dict)
+                    else 7
                 )
     made = lines(*rows)
     return made[: rng.randrange(1, len(made))] if rng.random() < 0.2 else made

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_cases import DATA, Read, check_spans, check_sums, lines, says
+from evidence_cases import DATA, Read, check_spans, check_sums, lines, mutated, says
 
 from experiential_lab.evidence.framing import frame
 from experiential_lab.evidence.importers import formats, responses
@@ -672,19 +672,6 @@ ODD: list[Any] = [
 KEYS = ("type", "id", "call_id", "output", "input", "item", "delta", "response", "previous_response_id", "conversation")
 
 
-def mutated(rng: random.Random, value: Any) -> Any:
-    """The value with one thing in it changed, dropped or added."""
-    if isinstance(value, dict) and value and rng.random() < 0.9:
-        key = rng.choice([*value, rng.choice(KEYS)])
-        if rng.random() < 0.2:
-            return {name: each for name, each in value.items() if name != key}
-        return value | {key: mutated(rng, value.get(key))}
-    if isinstance(value, list) and value and rng.random() < 0.8:
-        at = rng.randrange(len(value))
-        return [*value[:at], mutated(rng, value[at]), *value[at + 1 :]]
-    return rng.choice(ODD)
-
-
 @pytest.mark.parametrize("name", ["openai_responses.jsonl", "openai_responses_stream.jsonl"])
 def test_law_5_whatever_happens_to_a_file_every_record_is_accounted_for(name: str):
     rng, count = random.Random(name), 0
@@ -694,7 +681,7 @@ def test_law_5_whatever_happens_to_a_file_every_record_is_accounted_for(name: st
         for _ in range(rng.randrange(1, 8)):
             at = rng.randrange(len(rows))
             for _ in range(rng.randrange(1, 4)):
-                rows[at] = mutated(rng, rows[at])
+                rows[at] = mutated(rng, rows[at], ODD)
             rows.insert(rng.randrange(len(rows)), rng.choice(rows))
             if rng.random() < 0.3:
                 rng.shuffle(rows)

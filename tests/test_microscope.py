@@ -466,3 +466,11 @@ def test_the_notebook_says_what_a_file_lacks(tmp_path, lines, told):
 
 def test_an_empty_table_is_no_finding():
     assert microscope_ladder(pl.DataFrame(schema=STEPS)).height == 0
+
+
+def test_law_15_a_secret_at_the_cut_of_a_long_text_is_masked_and_the_cut_is_said():
+    key = "AK" + "IA" + "ABCD1234" * 2
+    shown = microscope._head("x" * 390 + " " + key + " y" * 300)
+    assert key[:8] not in shown
+    assert shown.endswith("… (1,011 characters)")
+    assert microscope._head("short <b>") == "short &lt;b&gt;"

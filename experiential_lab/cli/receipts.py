@@ -18,6 +18,7 @@ import typer
 from experiential_lab.cli.app import app
 from experiential_lab.cli.screen import HERE, AsJson, Workspace, clip, put_json, put_table, say, write_file
 from experiential_lab.lab import Lab
+from experiential_lab.lookup import lines_of
 from experiential_lab.records import LabError, NoEvidence, Record, Unverifiable, UsageError, canonical_bytes
 from experiential_lab.retrieval.kept import find, kept, uses_of
 from experiential_lab.retrieval.receipts import (
@@ -109,22 +110,14 @@ def _uses(found: Receipt, store: Store) -> list[dict[str, Any]]:
 
 
 def _checks(found: Receipt, lab: Lab) -> dict[str, str]:
-    """One line a check: ✓ held, ✗ did not, ? could not be looked at."""
+    """Every check of a receipt, a line each."""
     checks: dict[str, Callable[[], object]] = {"verify": lambda: _verified(found, lab)}
     if isinstance(found, RetrievalReceipt):
         checks |= {
             "join": lambda: verify_durable(found, lab.store),
             "replay": lambda: replay_stored(found, lab.store),
         }
-    lines = {}
-    for name, check in checks.items():
-        try:
-            result = check()
-        except LabError as error:
-            lines[name] = f"✗ {error}"
-        else:
-            lines[name] = f"? unverifiable: {result.reason}" if isinstance(result, Unverifiable) else "✓"
-    return lines
+    return lines_of(checks)
 
 
 @receipts.command("verify")

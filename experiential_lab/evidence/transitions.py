@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.trace import (
     EXCERPT,
     Action,
@@ -371,7 +372,13 @@ def _ledger(trace: Trace, steps: list[_Step], branches: list[_Pairing]) -> Ledge
         )
     left = [pair for branch in branches for pair in branch.left]
     set_aside = [
-        SetAside(trace_id=trace.trace_id, kind=event.kind, reason=reason, span=event.span, excerpt=event.text[:EXCERPT])
+        SetAside(
+            trace_id=trace.trace_id,
+            kind=event.kind,
+            reason=reason,
+            span=event.span,
+            excerpt=masked(event.text)[:EXCERPT],
+        )
         for event, reason in left
     ]
     used = {name: sum(branch.used[name] for branch in branches) for name in ("step", "observation", "context")}

@@ -47,6 +47,7 @@ from experiential_lab.show.theme import PLOTLY_CONFIG, SUPPORT, Mode, css, numbe
 LEVELS = BOUNDARIES
 """The boundaries by the number that the control has."""
 
+LONG = 400  # characters of a text in a table; the panel below shows all
 _LEAVES = 12  # differing leaves that are listed
 _WORDS = 4_000  # of either text; longer ones are shown without marks, for comparing them would take seconds
 
@@ -156,8 +157,8 @@ def _near_row(seen: Look, row: Near) -> str:
         f'<tr class="{kind}"><td>{row.shown_rank}</td>'
         f'<td>{share:.2f}<span class="bit"><i style="width:{100 * min(1, share):.0f}%"></i></span></td>'
         f'<td class="clip" title="{_text(entry.entry_id)}">{relation} <span class="k">{_text(trace[:4])}/{_text(ordinal.lstrip("0") or "0")}</span></td>'
-        f'<td class="clip {"m" if entry.tool else ""}" title="{_text(dict(entry.key).get("action", "")[:400])}">{_unlike(specimen.query, entry)}</td>'
-        f'<td class="clip wide" title="{_text(answer[:400])}">{_text(answer[:400]) or _EMPTY}</td><td class="clip">{verdict}</td></tr>'
+        f'<td class="clip {"m" if entry.tool else ""}" title="{_head(dict(entry.key).get("action", ""))}">{_unlike(specimen.query, entry)}</td>'
+        f'<td class="clip wide" title="{_head(answer)}">{_head(answer) or _EMPTY}</td><td class="clip">{verdict}</td></tr>'
     )
 
 
@@ -169,15 +170,15 @@ def _unlike(query: Query, entry: Entry) -> str:
     act = query.act
     action = dict(entry.key).get("action", "")
     if not entry.tool or not act.tool:
-        return _text(action[:400])
+        return _head(action)
     name = "" if entry.tool == act.tool else f"<b>{_text(entry.tool)}</b> "
     ours = _document(act.text.removeprefix(act.tool).strip())
     theirs = _document(action.removeprefix(entry.tool).strip())
     if ours is None or theirs is None:
-        return name + _text(action.removeprefix(entry.tool).strip()[:400])
+        return name + _head(action.removeprefix(entry.tool).strip())
     differ = [f"{pointer.removeprefix('/')}={value}" for pointer, value in theirs.items() if ours.get(pointer) != value]
     gone = [f"no {pointer.removeprefix('/')}" for pointer in ours if pointer not in theirs]
-    return name + (_text(", ".join([*differ, *gone])[:400]) or '<span class="k">nothing</span>')
+    return name + (_head(", ".join([*differ, *gone])) or '<span class="k">nothing</span>')
 
 
 def _document(text: str) -> dict[str, str] | None:
@@ -452,6 +453,12 @@ class _Panel:
             full_html=False, include_plotlyjs=False, div_id=f"{name}-{self.seen.level}", config=PLOTLY_CONFIG
         )
         return box_html(drawn, finding)
+
+
+def _head(text: str) -> str:
+    """As `_text`; of a long one the beginning, which says so. A secret is masked before it could be cut in two."""
+    shown = masked(text)
+    return _text(shown if len(shown) <= LONG else f"{shown[:LONG]}… ({len(text):,} characters)")
 
 
 def _text(text: str) -> str:

@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from experiential_lab.evidence.framing import Framed, Frames
+from experiential_lab.evidence.secrets import masked
 from experiential_lab.evidence.spans import Place
 from experiential_lab.evidence.trace import EXCERPT, Event, Imported, Rejected, Trace
 from experiential_lab.records import short_id
@@ -28,7 +29,9 @@ class Source(NamedTuple):
             record=record.number,
             offset=record.offset,
             size=len(record.raw),
-            excerpt=record.raw[: 4 * EXCERPT].decode(errors="replace")[:EXCERPT],
+            excerpt=masked(record.raw[: 4 * EXCERPT].decode(errors="replace"))[
+                :EXCERPT
+            ],  # a cut secret is known to nobody
         )
 
     def place(self, record: Framed) -> Place:
